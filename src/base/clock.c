@@ -1,0 +1,112 @@
+#include "base/clock.h"
+
+#include "base/mem.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct clock {
+    pthread_mutex_t lock; /* guards fake_ms */
+    bool fake;
+    int64_t fake_ms;
+};
+
+static const struct clock real = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+const struct clock *clock_real(void)
+{
+    return &real;
+}
+
+struct clock *clock_fake_new(int64_t wall_ms)
+{
+    struct clock *c = mem_alloc(sizeof *c);
+    pthread_mutex_init(&c->lock, NULL);
+    c->fake = true;
+    c->fake_ms = wall_ms;
+    return c;
+}
+
+void clock_fake_free(struct clock *c)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c);
+}
+
+void clock_fake_advance_ms(struct clock *c, int64_t ms)
+{
+    pthread_mutex_lock(&c->lock);
+    c->fake_ms += ms;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static int64_t read_clock(const struct clock *c, clockid_t id)
+{
+    if (c->fake) {
+        pthread_mutex_t *lock = (pthread_mutex_t *)&c->lock;
+        pthread_mutex_lock(lock);
+        int64_t ms = c->fake_ms;
+        pthread_mutex_unlock(lock);
+        return ms;
+    }
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int64_t clock_wall_ms(const struct clock *c)
+{
+    return read_clock(c, CLOCK_REALTIME);
+}
+
+int64_t clock_monotonic_ms(const struct clock *c)
+{
+    return read_clock(c, CLOCK_MONOTONIC);
+}
+
+const char *clock_format(int64_t wall_ms, char *out)
+{
+    time_t seconds = (time_t)(wall_ms / 1000);
+    int ms = (int)(wall_ms % 1000);
+    if (ms < 0) {
+        ms += 1000;
+        seconds--;
+    }
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    char text[80];
+    snprintf(text, sizeof text, "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ", tm.tm_year + 1900,
+             tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, ms);
+    memcpy(out, text, CLOCK_TEXT_MAX - 1);
+    out[CLOCK_TEXT_MAX - 1] = 0;
+    return out;
+}
+
+bool clock_parse(const char *text, int64_t *out_ms)
+{
+    static const char shape[] = "dddd-dd-ddTdd:dd:dd.dddZ";
+    if (strlen(text) != sizeof shape - 1)
+        return false;
+    for (size_t i = 0; i < sizeof shape - 1; i++) {
+        bool digit = text[i] >= '0' && text[i] <= '9';
+        if (shape[i] == 'd' ? !digit : text[i] != shape[i])
+            return false;
+    }
+    struct tm tm = {0};
+    int ms = 0;
+    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, &ms) != 7)
+        return false;
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    int64_t result = (int64_t)timegm(&tm) * 1000 + ms;
+    char again[CLOCK_TEXT_MAX]; /* refuses 31 February and the like */
+    if (strcmp(clock_format(result, again), text) != 0)
+        return false;
+    *out_ms = result;
+    return true;
+}

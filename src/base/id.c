@@ -1,0 +1,59 @@
+#include "base/id.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const char alphabet[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+void rand_bytes(void *p, size_t n)
+{
+    char *at = p;
+    while (n > 0) {
+        size_t chunk = n < 256 ? n : 256; /* never short, never interrupted at this size */
+        if (getrandom(at, chunk, 0) != (ssize_t)chunk)
+            abort();
+        at += chunk;
+        n -= chunk;
+    }
+}
+
+const char *id_make(const char *prefix, int64_t wall_ms, const uint8_t low[10], char *out)
+{
+    uint8_t raw[16];
+    for (int i = 0; i < 6; i++)
+        raw[i] = (uint8_t)((uint64_t)wall_ms >> (40 - 8 * i));
+    memcpy(raw + 6, low, 10);
+    char text[27];
+    for (int i = 0; i < 26; i++) { /* 130 bits: two zero bits lead */
+        unsigned v = 0;
+        for (int bit = 0; bit < 5; bit++) {
+            int at = i * 5 + bit - 2;
+            unsigned b = at < 0 ? 0 : raw[at / 8] >> (7 - at % 8) & 1u;
+            v = v << 1 | b;
+        }
+        text[i] = alphabet[v];
+    }
+    text[26] = 0;
+    snprintf(out, ID_MAX, "%s_%s", prefix, text);
+    return out;
+}
+
+const char *id_new(const char *prefix, int64_t wall_ms, char *out)
+{
+    uint8_t low[10];
+    rand_bytes(low, sizeof low);
+    return id_make(prefix, wall_ms, low, out);
+}
+
+bool id_valid(struct str s, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (s.n != n + 27 || memcmp(s.p, prefix, n) != 0 || s.p[n] != '_' || s.p[n + 1] > '7')
+        return false;
+    for (size_t i = n + 1; i < s.n; i++)
+        if (s.p[i] == 0 || strchr(alphabet, s.p[i]) == NULL)
+            return false;
+    return true;
+}

@@ -1,0 +1,123 @@
+#include "base/json.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+
+/* jansson's own limit is 2048; this walk keeps R13's without touching the library. */
+static bool too_deep(struct str text)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.n; i++) {
+        char c = text.p[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > JSON_DEPTH_MAX)
+                return true;
+        } else if ((c == '}' || c == ']') && depth > 0) {
+            depth--;
+        }
+    }
+    return false;
+}
+
+err json_read(struct str text, json_t **out)
+{
+    if (too_deep(text))
+        return fail_as(E_INVALID, "invalid_json", "JSON nested deeper than %d levels",
+                       JSON_DEPTH_MAX);
+    json_error_t error;
+    json_t *j = json_loadb(text.p ? text.p : "", text.n,
+                           JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    if (j == NULL)
+        return fail_as(E_INVALID, "invalid_json", "not valid JSON: %s (line %d, column %d)",
+                       error.text, error.line, error.column);
+    *out = j;
+    return 0;
+}
+
+static int add_chunk(const char *p, size_t n, void *out)
+{
+    buf_add(out, p, n);
+    return 0;
+}
+
+void json_write(const json_t *j, struct buf *out)
+{
+    json_dump_callback(j, add_chunk, out, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
+struct str json_write_arena(const json_t *j, struct arena *a)
+{
+    AUTO_BUF b = {0};
+    json_write(j, &b);
+    return arena_str(a, buf_str(&b));
+}
+
+struct str json_get_str(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!json_is_string(v))
+        return (struct str){0};
+    return (struct str){json_string_value(v), json_string_length(v)};
+}
+
+const char *json_get_c(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+int64_t json_get_int(const json_t *object, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_integer(v) ? (int64_t)json_integer_value(v) : otherwise;
+}
+
+double json_get_real(const json_t *object, const char *key, double otherwise)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : otherwise;
+}
+
+bool json_get_bool(const json_t *object, const char *key, bool otherwise)
+{
+    const json_t *v = json_object_get(object, key);
+    return json_is_boolean(v) ? json_boolean_value(v) : otherwise;
+}
+
+json_t *json_str(struct str value)
+{
+    if (str_is_utf8(value))
+        return json_stringn_nocheck(value.p ? value.p : "", value.n);
+    AUTO_BUF clean = {0};
+    for (size_t i = 0; i < value.n;) {
+        size_t n = 0;
+        for (size_t len = 1; len <= 4 && i + len <= value.n && n == 0; len++)
+            if (str_is_utf8((struct str){value.p + i, len}))
+                n = len;
+        if (n)
+            buf_add(&clean, value.p + i, n);
+        else
+            buf_add_c(&clean, "\xef\xbf\xbd");
+        i += n ? n : 1;
+    }
+    return json_stringn_nocheck(clean.p, clean.n);
+}
+
+void json_set_str(json_t *object, const char *key, struct str value)
+{
+    json_object_set_new_nocheck(object, key, json_str(value));
+}
+
+void json_set_time(json_t *object, const char *key, int64_t wall_ms)
+{
+    char text[CLOCK_TEXT_MAX];
+    json_object_set_new_nocheck(
+        object, key, wall_ms < 0 ? json_null() : json_string_nocheck(clock_format(wall_ms, text)));
+}

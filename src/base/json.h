@@ -1,0 +1,44 @@
+/* JSON by jansson, with our limits: UTF-8 only, no duplicate keys, NUL kept in strings, depth <= 64
+   (R13). Reading: json_read(). Writing: json_write() (compact). Getters that never fail on absence.
+   A json_t is reference counted; AUTO_JSON drops it at the end of the block. One thread at a time.
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <jansson.h>
+
+struct arena;
+
+#define JSON_DEPTH_MAX 64
+
+static inline void json_cleanup(json_t **j)
+{
+    json_decref(*j);
+}
+#define AUTO_JSON __attribute__((cleanup(json_cleanup))) json_t *
+
+/* E_INVALID (code invalid_json) with line and column. *out is the caller's. Any value may be at the
+ * top. */
+err json_read(struct str text, json_t **out);
+/* Compact, no escapes beyond what JSON demands, one line (so it can be a JSONL line or SSE data).
+ */
+void json_write(const json_t *j, struct buf *out);
+struct str json_write_arena(const json_t *j, struct arena *a);
+
+/* Member of an object; NULL or an empty default when absent or of another type. Borrowed. */
+struct str json_get_str(const json_t *object, const char *key); /* p == NULL when absent */
+const char *json_get_c(const json_t *object, const char *key);  /* NULL when absent */
+int64_t json_get_int(const json_t *object, const char *key, int64_t otherwise);
+double json_get_real(const json_t *object, const char *key, double otherwise);
+bool json_get_bool(const json_t *object, const char *key, bool otherwise);
+/* Sets a string member from bytes that are valid UTF-8 (invalid ones become U+FFFD). NUL is kept.
+ */
+void json_set_str(json_t *object, const char *key, struct str value);
+json_t *json_str(struct str value); /* new reference, same treatment */
+/* R16 time, or null when ms < 0. */
+void json_set_time(json_t *object, const char *key, int64_t wall_ms);
+
+#endif

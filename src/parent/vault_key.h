@@ -1,0 +1,16 @@
+/* The vault's key pair and sealed credentials. Control seals with the public key and cannot open; only the
+   parent holds the private one (DATA/keys/vault.key, 0600). What is sealed binds the secret to its use: the
+   broker trusts only what is inside the box. */
+#ifndef PARENT_VAULT_KEY_H
+#define PARENT_VAULT_KEY_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+
+/* Sealed JSON: {tenant, id, kind: "model_provider_key", provider?, origin?, hosts?, secret}. `provider` binds a
+   model key to that catalogue provider's origin, `origin` to exactly one custom origin (R4a). */
+err vault_seal(const unsigned char public_key[32], json_t *contents, struct buf *out_sealed);
+
+#endif
