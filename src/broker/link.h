@@ -1,0 +1,37 @@
+/* Control's end of the broker protocol. Survives broker restarts: the parent hands in a new socket
+   (broker_link_attach) and open sessions are registered again. Calls never block on the broker; any thread. */
+#ifndef BROKER_LINK_H
+#define BROKER_LINK_H
+
+#include "base/err.h"
+#include "base/json.h"
+
+struct broker_link;
+
+struct broker_session {
+    const char *token;  /* 64 hex digits, made by control */
+    const char *tenant, *session;
+    const char *provider, *model, *api, *base_url;
+    bool custom;
+    struct str sealed; /* n == 0: no credential */
+};
+
+struct broker_events { /* called on the link's reader thread; must not block */
+    void (*request_begin)(void *arg, const char *session, const char *request, int64_t bytes);
+    void (*request_end)(void *arg, const char *session, const char *request, const json_t *end);
+    /* The link broke: every request under way is lost; each open one will not get a request_end. */
+    void (*lost)(void *arg);
+    void *arg;
+};
+
+struct broker_link *broker_link_new(const struct broker_events *events);
+void broker_link_attach(struct broker_link *l, int take_fd);
+void broker_open_session(struct broker_link *l, const struct broker_session *s);
+void broker_close_session(struct broker_link *l, const char *token);
+void broker_request_go(struct broker_link *l, const char *request, int64_t number);
+void broker_request_refuse(struct broker_link *l, const char *request, int status,
+                           const char *code, const char *detail);
+void broker_request_cancel(struct broker_link *l, const char *session);
+bool broker_link_up(const struct broker_link *l); /* for /readyz */
+
+#endif

@@ -1,0 +1,40 @@
+/* The host protocol: control ↔ the Pi host (Node), over the stream socket the parent made
+   (PARENT_START_HOST; descriptor 3 in the host). Lines end with LF only. A message is one envelope line, a JSON
+   object of at most HOST_ENVELOPE_MAX bytes; if it has "lines": n, n raw lines follow and belong to it.
+   Raw lines are relayed without re-encoding (log lines, tool input, results).
+
+   control → host                                             lines that follow
+     {op:"open", id, session, cwd, token, model, thinkingLevel, systemPrompt|null, tools:[name…], lines}
+                                                               the log's header and entries Pi needs, oldest first
+        model: {provider, id, api?, baseUrl?, custom, contextWindow?, maxTokens?, input?, cost?}
+     {op:"prompt", id, session, lines:1}                        content blocks (array)
+     {op:"steer", id, session, lines:1}                         content blocks: between tool calls of the run
+     {op:"resume", id, session, note|null, lines}               toolResult messages for calls left open, in order; then
+                                                               the run goes on (R26); note = hidden message text
+     {op:"abort", id, session}
+     {op:"tool_result", session, call, lines:1}                 {content, details?, isError}
+     {op:"tool_update", session, call, lines:1}                 {"text": …} output so far grew by this
+     {op:"close", id, session}
+     {op:"ping", id}
+   host → control
+     {t:"hello", version, pi, node, pid, confinement:{…}}       once, when ready
+     {t:"reply", id, ok, error?}                                to every op with an id; prompt/steer/resume
+                                                               reply when accepted, not when finished
+     {t:"entry", session, lines:1}                              a line for the log, in order
+     {t:"delta", session, kind, index, text}                    kind: message_start | text | thinking_start
+                                                               | message_end | discarded
+     {t:"tool", session, call, name, lines:1}                   run this tool; input follows
+     {t:"tool_cancel", session, call}                           Pi gave up on it (abort)
+     {t:"retry", session, attempt, maxAttempts, delayMs, error} Pi will ask the model again
+     {t:"settled", session, aborted, error?}                    the run is over and Pi is idle
+   Order is kept per session in each direction. The host applies backpressure: it stops reading model
+   streams when its socket is full (deltas of one kind and index are merged meanwhile); control stops reading when a
+   session's mailbox is full. Invalid surrogates are replaced before a line is sent. Unknown members are ignored;
+   an unknown op gets reply ok:false; a malformed line ends the connection. */
+#ifndef HARNESS_PROTOCOL_H
+#define HARNESS_PROTOCOL_H
+
+#define HOST_ENVELOPE_MAX (256u << 10)
+#define HOST_LINE_MAX (96u << 20)
+
+#endif
