@@ -223,7 +223,8 @@ class ModelServer {
             return;
         }
         Object.defineProperty(record, "announced", { value: true });
-        this.#log?.write(`${JSON.stringify({ at: new Date().toISOString(), ...loggable(record) })}\n`);
+        const at = new Date().toISOString();
+        this.#log?.write(`${JSON.stringify({ at, ...loggable(record) })}\n`);
         for (const waiter of this.#waiters) {
             if (waiter.predicate(record)) {
                 this.#waiters.delete(waiter);

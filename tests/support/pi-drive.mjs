@@ -1,7 +1,8 @@
 // Drives the real Pi SDK against a model server, for pi-sdk.test.mjs: a bare host with in-memory
 // everything and two custom tools. Run by Pi's Node:
-//   node pi-drive.mjs BUNDLE < '{api, baseUrl, prompts: [text], thinkingLevel?, abortOn?, retries?}'
-// Prints {messages, systemPrompt, deltas: [type], entries} as one JSON line.
+//   node pi-drive.mjs BUNDLE < JOB
+// JOB is JSON: {api, baseUrl, prompts: [text], thinkingLevel?, abortOn?, retries?}
+// Prints {messages, deltas: [type]} as one JSON line.
 import { json } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
 

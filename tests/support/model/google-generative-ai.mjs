@@ -118,9 +118,10 @@ class Stream {
         return [];
     }
 
-    /** The frame of a call, for a connection that breaks in the middle of it. */
-    whole(part) {
-        return this.#chunk([callPart(part)]);
+    /** Raw text for a connection that breaks in the middle of a call's arguments. */
+    halfCall(part) {
+        const text = `data: ${JSON.stringify(this.#chunk([callPart(part)]).data)}`;
+        return text.slice(0, text.indexOf('"args":') + '"args":'.length + part.text.length / 2);
     }
 
     finish(stop) {

@@ -94,18 +94,11 @@ class Player {
             await this.#send(this.stream.delta(part, token));
         }
         if (part.cut) {
-            await this.#sendHalf(part);
+            await this.#write(this.stream.halfCall?.(part) ?? "");
             return true;
         }
         await this.#send(this.stream.close(part));
         return false;
-    }
-
-    async #sendHalf(part) {
-        if (this.stream.whole) {
-            const text = frameText(this.stream.whole(part), this.encoder.eol);
-            await this.#write(text.slice(0, Math.floor(text.length / 2)));
-        }
     }
 
     async #cut(how) {

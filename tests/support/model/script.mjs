@@ -6,7 +6,7 @@
 //                                           used once the results of this turn's tools are back
 //   turn      = { directive }
 //   directive = THINK text                  think (a signed or encrypted block where there is one)
-//             | SAY text                    answer with text; $RESULT = what the last tools returned
+//             | SAY text                    answer with text; $RESULT = what the tools returned
 //             | CALL call { ";;" call }     call tools; call = tool-name [ JSON object ]
 //             | SLOW ms                     wait this long before every token of the turn
 //             | HANG                        stall here until the client leaves or release()

@@ -128,7 +128,7 @@ function report(result) {
     }
     const line = /^checksum .*$/m.exec(result.text)?.[0];
     if (!line) {
-        return { say: `The program ran but printed no checksum line. It said: ${firstLines(result)}` };
+        return { say: `The program ran but printed no checksum. It said: ${firstLines(result)}` };
     }
     if (line !== expectedLine()) {
         return { say: `The program printed "${line}", but I expected "${expectedLine()}". `
@@ -140,10 +140,11 @@ function report(result) {
         + `light. The program is in ${FILE}.` };
 }
 
-/** Not every protocol marks errors, so the text of Pi's tools counts too. */
+const FAILURE = /Command (exited with code \d|timed out|aborted)|^Interrupted|No result provided/m;
+
+/** Not every protocol marks errors, so the words of Pi's tools count too. */
 function failed(result) {
-    return !result || result.isError
-        || /Command exited with code \d|^Interrupted|^Error\b|No result provided/m.test(result.text);
+    return !result || result.isError || FAILURE.test(result.text);
 }
 
 function firstLines(result) {
