@@ -44,7 +44,7 @@ $(BUILD)/pi-managed: $(BUILD)/src/cli/main.o $(BUILD)/libpm.a
 	@echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS)
 
 $(BUILD)/libpm.a: $(LIB_OBJ) $(BUILD)/src/sandbox/hands_blob.o
-	@rm -f $@; ar rcs $@ $^
+	@rm -f $@; ar qcs $@ $^
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) $(PKG_CFLAGS) -MMD -MP -c $< -o $@
