@@ -1,0 +1,60 @@
+/* The session manager: runs the turn machine of every live session.
+
+   One user.message, from socket to log and back:
+     api/events.c   validates, db_write: inbox row (+ idempotency row) → COMMIT → 202 → session_wake
+     executor       one of a few threads takes the session (a session is never on two), reads the
+   inbox, feeds the turn machine; the machine answers with LINES and EFFECTS; lines are appended and
+   fsynced; only then are their events published and the effects done (host prompt, tool start, …)
+     harness        Pi asks the model through the broker; each entry, delta and tool call comes back
+   as a message into the session's mailbox → executor → machine → lines, effects, as above tool
+   thread    starts the sandbox if needed, runs the call through hands, posts the result to the
+   mailbox So nothing leaves before the line it comes from is durable, and order within a session is
+   the order of its mailbox. Idle sessions are unloaded: all state is in the log and the row. */
+#ifndef SESSION_MANAGER_H
+#define SESSION_MANAGER_H
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "broker/link.h"
+#include "harness/harness.h"
+#include "session/hub.h"
+
+struct session_manager;
+struct db;
+struct parent_link;
+struct catalog;
+
+struct session_manager_options {
+    struct db *db;
+    const struct clock *clock;
+    struct parent_link *parent;
+    struct catalog *catalog;
+    const char *logs_dir;
+    unsigned executors; /* 0 = 8 */
+    int64_t unload_ms;  /* idle sessions leave memory and their host after this; 0 = 60 s */
+};
+
+struct session_manager *session_manager_new(const struct session_manager_options *o);
+/* The manager hears from both (events below) and calls both; once, before start. */
+void session_manager_connect(struct session_manager *m, struct harness *h, struct broker_link *b);
+struct harness_events session_manager_harness_events(struct session_manager *m);
+struct broker_events session_manager_broker_events(struct session_manager *m);
+/* Wakes what a previous process left unfinished (R26) and starts the sweeps (R30, R35). */
+err session_manager_start(struct session_manager *m);
+/* Stops taking work; running turns stay as they are in the log and go on at the next start. */
+void session_manager_stop(struct session_manager *m);
+
+/* Something is in the inbox of this session. After the COMMIT. Any thread. */
+void session_wake(struct session_manager *m, const char *tenant, const char *session);
+/* R21: withdraws a queued message. E_NOT_FOUND if unknown, E_CONFLICT (already_processed) if it is
+ * too late. Blocks. */
+err session_withdraw(struct session_manager *m, const char *tenant, const char *session,
+                     const char *event_id);
+/* R29: stops what runs, destroys the sandbox, marks the row deleted; purge removes the log too.
+ * Blocks. */
+err session_delete(struct session_manager *m, const char *tenant, const char *session, bool purge);
+struct hub *session_manager_hub(struct session_manager *m);
+const char *session_manager_logs_dir(const struct session_manager *m);
+size_t session_manager_loaded(struct session_manager *m); /* sessions in memory */
+
+#endif

@@ -1,0 +1,28 @@
+/* The projection: log line → events. One pure, forward, deterministic function (LOG.md, R17): it
+   never looks ahead, never renumbers. Frozen by golden vectors in tests/vectors/projection. One
+   thread at a time. */
+#ifndef SESSION_PROJECTION_H
+#define SESSION_PROJECTION_H
+
+#include "base/json.h"
+
+struct projection;
+
+struct projection *projection_new(const char *session);
+void projection_free(struct projection *p);         /* NULL-safe */
+int64_t projection_seq(const struct projection *p); /* of the last event; 0 before the first */
+
+/* Called for each event in order; `event` is {id, type, seq, createdAt, processedAt, sessionId, …};
+   take a reference to keep it. */
+typedef void (*projection_event_fn)(void *arg, int64_t seq, json_t *event);
+/* Feeds one line. One that is no JSON object is counted and skipped, never an end. */
+void projection_feed(struct projection *p, struct str line, projection_event_fn fn, void *arg);
+void projection_feed_json(struct projection *p, const json_t *entry, projection_event_fn fn,
+                          void *arg);
+int64_t projection_bad_lines(const struct projection *p);
+
+/* The id of event `index` of a line. `out` has ID_MAX bytes; returns out. */
+const char *projection_event_id(const char *session, const char *line_id, int64_t line_at_ms,
+                                unsigned index, char *out);
+
+#endif

@@ -1,0 +1,92 @@
+/* Database rows of sessions and their inbox. The conversation itself is the log; a row holds what
+   lists and filters need and is brought up to date from the log, never the other way round.
+   Functions run inside db_read / db_write on the calling thread; strings they return live in the
+   arena. */
+#ifndef SESSION_STORE_H
+#define SESSION_STORE_H
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "db/db.h"
+
+struct session_usage { /* R28: disjoint */
+    int64_t input_tokens, output_tokens, cache_read_tokens, cache_creation_tokens;
+    double cost_usd;
+    bool estimated;
+};
+
+struct session_row {
+    char id[ID_MAX], tenant[ID_MAX];
+    char agent_id[ID_MAX], environment_id[ID_MAX];
+    int64_t agent_version;
+    const char *agent_json;       /* resolved agent config of this session, overrides applied */
+    const char *environment_json; /* the environment as it was at create */
+    const char *title;            /* NULL if none */
+    const char *metadata_json;    /* object */
+    const char *budget_json;      /* NULL if none */
+    const char *vault_ids_json;   /* array */
+    const char *status;           /* idle running rescheduling terminated */
+    const char *stop_reason_json; /* NULL before the first turn */
+    const char *sandbox_state;    /* none running stopped crashed */
+    struct session_usage usage;
+    int64_t created_at_ms, updated_at_ms, last_activity_ms;
+};
+
+err session_insert(struct db_conn *c, const struct session_row *row);
+/* E_NOT_FOUND also for another tenant's and for deleted sessions. */
+err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
+                 struct session_row *out);
+
+struct session_filter {
+    const char *status, *agent_id, *environment_id; /* NULL = any */
+    bool has_after, ascending;
+    int64_t after_at_ms;
+    const char *after_id;
+    uint32_t limit;
+};
+/* Rows in (created_at, id) order, newest first unless ascending; *out is an arena array. */
+err session_list(struct db_conn *c, struct arena *a, const char *tenant,
+                 const struct session_filter *filter, struct session_row **out, size_t *out_n);
+/* The row as the API shows it, without config-dependent sandbox fields (the caller adds them). */
+json_t *session_row_json(const struct session_row *row);
+err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms);
+
+/* Inbox: events a client posted, durable with the request, moved to the log once, by id (R21).
+   `event` is the event as it will stand in the log: {id, type, createdAt, …}. */
+err inbox_add(struct db_conn *c, const char *tenant, const char *session, const char *event_id,
+              struct str event, int64_t now_ms);
+struct inbox_item {
+    const char *event_id;
+    struct str event;
+    int64_t position;
+};
+err inbox_pending(struct db_conn *c, struct arena *a, const char *tenant, const char *session,
+                  struct inbox_item **out, size_t *out_n);
+err inbox_remove(struct db_conn *c, const char *tenant, const char *session,
+                 int64_t up_to_position);
+
+/* What the manager writes back after log lines are durable. NULL / 0 = unchanged. */
+struct session_update {
+    const char *status, *stop_reason_json, *sandbox_state;
+    const struct session_usage *usage;
+    int64_t activity_ms;
+};
+err session_apply(struct db_conn *c, const char *tenant, const char *id,
+                  const struct session_update *u, int64_t now_ms);
+
+/* System sweeps, across tenants (R50: pm_system). */
+struct session_ref {
+    char tenant[ID_MAX], id[ID_MAX];
+};
+/* Running, or with something in the inbox: what a starting service must wake. */
+err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref **out,
+                        size_t *out_n);
+/* Idle with a running sandbox for longer than their environment's idle timeout (R30). */
+err sessions_to_stop(struct db_conn *c, struct arena *a, int64_t now_ms, struct session_ref **out,
+                     size_t *out_n);
+/* 1 if a live session of that id exists in any tenant (R35: is this sandbox an orphan?). */
+err session_exists(struct db_conn *c, const char *id, bool *out);
+
+#endif
