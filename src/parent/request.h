@@ -62,9 +62,11 @@ struct parent_config {
     char runtime_dir[PARENT_TEXT_MAX]; /* Node, Pi, catalogue */
     char provider[32];                 /* the sandbox provider chosen */
     struct sandbox_caps caps;
-    bool single_tenant;
+    bool single_tenant;                /* one tenant in the database when the service started */
+    char tenant[ID_MAX];               /* that tenant; "" otherwise. Environment keys are its own */
     bool zones_separated;              /* own uid per role */
     unsigned char seal_public_key[32]; /* vault seals are made with this */
+    unsigned char control_key[32];     /* to control only: stable over restarts; sign cursors, key caches */
     char allow_private[PARENT_TEXT_MAX * 4]; /* --allow-private as given, for the dial guard */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */

@@ -13,4 +13,15 @@
    model key to that catalogue provider's origin, `origin` to exactly one custom origin (R4a). */
 err vault_seal(const unsigned char public_key[32], json_t *contents, struct buf *out_sealed);
 
+/* The parent's half. One thread. */
+struct vault_key;
+struct secret;
+
+/* Reads the key file, or makes it (0600) if there is none. *out is freed with vault_key_free. */
+err vault_key_open(const char *path, struct vault_key **out);
+void vault_key_free(struct vault_key *k); /* NULL-safe, wipes */
+const unsigned char *vault_key_public(const struct vault_key *k); /* 32 bytes, borrowed */
+/* The JSON text that was sealed. E_INVALID when the box was made for another key or was changed. */
+err vault_open(const struct vault_key *k, struct str sealed, struct secret **out_plain);
+
 #endif
