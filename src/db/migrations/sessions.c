@@ -1,0 +1,58 @@
+/* 20-29: sessions and their inbox (§6.3, R21). Statements: session/store.c. */
+#include "db/migrations.h"
+
+extern const struct migration migrations_sessions[];
+const struct migration migrations_sessions[] = {
+    /* agent and environment are the resolved definitions at creation: what happens to the resources
+       afterwards does not change a session. status: idle, running, rescheduling, terminated. Usage
+       is the sum of the log's span ends, kept here so that a list need not read logs (R28).
+       sandbox_state: none, stopped, running, crashed. deleted_at: hidden, its log archived (R29).
+     */
+    {20, "sessions",
+     "CREATE TABLE sessions ("
+     " tenant_id TEXT NOT NULL REFERENCES tenants (id),"
+     " id TEXT NOT NULL,"
+     " agent_id TEXT NOT NULL,"
+     " agent_version INTEGER NOT NULL,"
+     " agent TEXT NOT NULL,"
+     " environment_id TEXT NOT NULL,"
+     " environment TEXT NOT NULL,"
+     " title TEXT,"
+     " metadata TEXT NOT NULL,"
+     " budget TEXT,"
+     " status TEXT NOT NULL,"
+     " stop_reason TEXT,"
+     " input_tokens BIGINT NOT NULL DEFAULT 0,"
+     " output_tokens BIGINT NOT NULL DEFAULT 0,"
+     " cache_read_tokens BIGINT NOT NULL DEFAULT 0,"
+     " cache_creation_tokens BIGINT NOT NULL DEFAULT 0,"
+     " cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0,"
+     " usage_estimated INTEGER NOT NULL DEFAULT 0,"
+     " sandbox_provider TEXT,"
+     " sandbox_state TEXT NOT NULL DEFAULT 'none',"
+     " sandbox_limits TEXT NOT NULL DEFAULT 'none'," /* enforced or none (R51) */
+     " sandbox_own_kernel INTEGER NOT NULL DEFAULT 0,"
+     " created_at BIGINT NOT NULL,"
+     " updated_at BIGINT NOT NULL,"
+     " last_activity_at BIGINT NOT NULL,"
+     " deleted_at BIGINT,"
+     " PRIMARY KEY (tenant_id, id));"
+     "CREATE INDEX sessions_by_age ON sessions (tenant_id, created_at, id);"
+     "CREATE INDEX sessions_by_status ON sessions (status);"},
+    /* Posted events on their way to the log: position orders them within the session; state: queued
+       (not yet in the log), logged (an inbox line is durable), processed, withdrawn. */
+    {21, "inbox",
+     "CREATE TABLE inbox ("
+     " tenant_id TEXT NOT NULL,"
+     " session_id TEXT NOT NULL,"
+     " position BIGINT NOT NULL,"
+     " event_id TEXT NOT NULL,"
+     " event TEXT NOT NULL,"
+     " state TEXT NOT NULL,"
+     " created_at BIGINT NOT NULL,"
+     " PRIMARY KEY (tenant_id, session_id, position),"
+     " UNIQUE (tenant_id, event_id),"
+     " FOREIGN KEY (tenant_id, session_id) REFERENCES sessions (tenant_id, id) ON DELETE "
+     "CASCADE);"},
+    {0},
+};
