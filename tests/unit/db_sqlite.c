@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#undef fail /* ours */
 
 static const char sql_insert[] = "INSERT INTO tenants (id, name, created_at) VALUES ($1, $2, $3)";
 static const char sql_count[] = "SELECT COUNT(*) FROM tenants";
