@@ -20,6 +20,7 @@ const struct migration migrations_sessions[] = {
      " title TEXT,"
      " metadata TEXT NOT NULL,"
      " budget TEXT,"
+     " vault_ids TEXT NOT NULL,"
      " status TEXT NOT NULL,"
      " stop_reason TEXT,"
      " input_tokens BIGINT NOT NULL DEFAULT 0,"
@@ -28,10 +29,7 @@ const struct migration migrations_sessions[] = {
      " cache_creation_tokens BIGINT NOT NULL DEFAULT 0,"
      " cost_usd DOUBLE PRECISION NOT NULL DEFAULT 0,"
      " usage_estimated INTEGER NOT NULL DEFAULT 0,"
-     " sandbox_provider TEXT,"
      " sandbox_state TEXT NOT NULL DEFAULT 'none',"
-     " sandbox_limits TEXT NOT NULL DEFAULT 'none'," /* enforced or none (R51) */
-     " sandbox_own_kernel INTEGER NOT NULL DEFAULT 0,"
      " created_at BIGINT NOT NULL,"
      " updated_at BIGINT NOT NULL,"
      " last_activity_at BIGINT NOT NULL,"
@@ -39,8 +37,8 @@ const struct migration migrations_sessions[] = {
      " PRIMARY KEY (tenant_id, id));"
      "CREATE INDEX sessions_by_age ON sessions (tenant_id, created_at, id);"
      "CREATE INDEX sessions_by_status ON sessions (status);"},
-    /* Posted events on their way to the log: position orders them within the session; state: queued
-       (not yet in the log), logged (an inbox line is durable), processed, withdrawn. */
+    /* Posted events on their way to the log, in order of position within the session; a row goes
+       when its line is durable. */
     {21, "inbox",
      "CREATE TABLE inbox ("
      " tenant_id TEXT NOT NULL,"
@@ -48,7 +46,6 @@ const struct migration migrations_sessions[] = {
      " position BIGINT NOT NULL,"
      " event_id TEXT NOT NULL,"
      " event TEXT NOT NULL,"
-     " state TEXT NOT NULL,"
      " created_at BIGINT NOT NULL,"
      " PRIMARY KEY (tenant_id, session_id, position),"
      " UNIQUE (tenant_id, event_id),"
