@@ -18,9 +18,9 @@
 // model/scripts/demo.mjs.
 //
 // Each of m.requests: {index, api, model, method, path, headers, body (text), parsed (JSON),
-// conversation, userText, outcome, stalled, done}. `stalled` and `done` are promises: a HANG is
-// reached; the answer is over. done gives the outcome: finished, left (the client went away), cut,
-// error, failed (an HTTP error by script), refused (the request was not valid).
+// conversation, userText, outcome, done, stalled, release}. done is a promise of the outcome:
+// finished, left (the client went away), cut, error, failed (an HTTP error by script) or refused
+// (the request was not valid). stalled is a promise too: a HANG is reached, and release() ends it.
 //
 // From another process: POST /control/release ends all stalls, GET /control/requests lists.
 import { createWriteStream, readFileSync } from "node:fs";
@@ -35,7 +35,7 @@ import { openaiCompletions } from "./model/openai-completions.mjs";
 import { openaiResponses } from "./model/openai-responses.mjs";
 import { play } from "./model/play.mjs";
 import { directiveTurn, ScriptError, toTurn } from "./model/script.mjs";
-import { usageOf } from "./model/tokens.mjs";
+import { randomId, usageOf } from "./model/tokens.mjs";
 
 const PROTOCOLS = [openaiCompletions, anthropicMessages, openaiResponses, googleGenerativeAi];
 
@@ -120,7 +120,6 @@ class ModelServer {
     /** Ends every stall; those answers are then played to their end. */
     release() {
         this.#stalls.forEach((end) => end());
-        this.#stalls.clear();
     }
 
     async close() {
@@ -161,7 +160,10 @@ class ModelServer {
         const gone = new AbortController();
         response.on("close", () => !response.writableFinished && gone.abort());
         const record = this.#record(encoder, route, request, body);
-        const settle = Promise.withResolvers?.() ?? deferred();
+        const settle = deferred();
+        if (encoder.requestIdHeader) {
+            response.setHeader(encoder.requestIdHeader, randomId("req_"));
+        }
         record.done = settle.promise;
         try {
             this.#understand(encoder, record);
@@ -237,6 +239,16 @@ class ModelServer {
         const step = await this.#script(record);
         const turn = this.#withoutSpentFaults(record, step === undefined
             ? directiveTurn(record.conversation) : toTurn(step));
+        if (turn.early === "cut") {
+            response.destroy();
+            return "cut";
+        }
+        if (turn.early === "hang") {
+            await this.#stall(record, gone);
+            if (gone.aborted) {
+                return "left";
+            }
+        }
         if (turn.fail) {
             sendFailure(encoder, response, turn.fail);
             return "failed";
@@ -266,15 +278,17 @@ class ModelServer {
         const parts = turn.parts
             .filter((part) => !["hang", "cut", "error"].includes(part.kind))
             .map(({ cut, ...part }) => part);
-        return { ...turn, fail: null, parts };
+        return { ...turn, early: null, fail: null, parts };
     }
 
-    #stall(record, gone) {
+    async #stall(record, gone) {
+        const stall = deferred();
+        gone.addEventListener("abort", stall.resolve, { once: true });
+        this.#stalls.add(stall.resolve);
+        record.release = stall.resolve;
         record.reachStall();
-        return new Promise((resolve) => {
-            gone.addEventListener("abort", resolve, { once: true });
-            this.#stalls.add(resolve);
-        });
+        await stall.promise;
+        this.#stalls.delete(stall.resolve);
     }
 
     #control(request, url, response) {

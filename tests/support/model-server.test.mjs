@@ -94,6 +94,12 @@ describe("conversations", () => {
         assert.equal(await say(messages), "end");
     });
 
+    test("a text block added to the message does not change the script", async () => {
+        const blocks = [{ type: "text", text: "CALL t {} THEN SAY end" },
+            { type: "text", text: "Reminder: be kind." }];
+        assert.equal(await say([user(blocks), called, result]), "end");
+    });
+
     test("a later message ends a HANG", async () => {
         assert.match(await say([user("HANG"), user("hello there")]), /You said: hello there$/);
         assert.equal(await say([user("HANG THEN SAY back"), user("(restarted)")]), "back");
@@ -188,6 +194,18 @@ describe("faults", () => {
             assert.equal(last.error?.message ?? last.message, "overloaded now");
         });
     }
+
+    test("CUT EARLY drops the connection before the first byte", async () => {
+        await assert.rejects(post(server, "openai-completions", "CUT EARLY"), /fetch failed/);
+    });
+
+    test("HANG EARLY holds back the whole reply, and one request can be released", async () => {
+        const reply = post(server, "openai-completions", "HANG EARLY SAY at last");
+        const request = await server.waitForRequest((r) => r.userText.startsWith("HANG EARLY"));
+        await request.stalled;
+        request.release();
+        assert.match(await (await reply).text(), /last/);
+    });
 
     test("TIMES: the fault comes n times, then the answer without it", async () => {
         const script = "FAIL 503 TIMES 2 SAY third time";

@@ -1,13 +1,14 @@
 // Drives the real Pi SDK against a model server, for pi-sdk.test.mjs: a bare host with in-memory
-// everything and two custom tools. Run by Pi's Node:
-//   node pi-drive.mjs BUNDLE < JOB
-// JOB is JSON: {api, baseUrl, prompts: [text], thinkingLevel?, abortOn?, retries?}
-// Prints {messages, deltas: [type]} as one JSON line.
-import { json } from "node:stream/consumers";
+// everything and custom tools. Run by Pi's Node: node pi-drive.mjs BUNDLE
+// Each line on stdin is a job, done in a session of its own, in order:
+//   {api, baseUrl, prompts: [text], thinkingLevel?, abortOn?: delta type, retries?}
+// and gives a line on stdout: {messages, deltas: [type]}.
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { text as allText } from "node:stream/consumers";
 import { pathToFileURL } from "node:url";
 
 const pi = await import(pathToFileURL(process.argv[2]).href);
-const job = await json(process.stdin);
 
 class MemoryStore {
     #map = new Map();
@@ -32,25 +33,38 @@ class MemoryStore {
     }
 }
 
-const parameters = { type: "object", properties: { text: { type: "string" } } };
-const tools = [
-    {
-        name: "echo",
-        label: "echo",
-        description: "Returns its text.",
-        parameters,
-        execute: async (id, { text }) => ({ content: [{ type: "text", text: `echo: ${text}` }] }),
-    },
-    {
-        name: "broken",
-        label: "broken",
-        description: "Always fails.",
-        parameters,
-        execute: async () => {
+const answer = (text) => ({ content: [{ type: "text", text }], details: undefined });
+const takes = (...names) => ({
+    type: "object",
+    properties: Object.fromEntries(names.map((name) => [name, { type: "string" }])),
+});
+
+/** `write` keeps one file in memory and `bash` runs it, whatever its command: enough for a demo. */
+function customTools() {
+    let kept = "";
+    const tools = {
+        echo: [takes("text"), async ({ text }) => answer(`echo: ${text}`)],
+        broken: [takes(), async () => {
             throw new Error("it broke");
-        },
-    },
-];
+        }],
+        write: [takes("path", "content"), async ({ path, content }) => {
+            kept = content;
+            return answer(`Successfully wrote to ${path}`);
+        }],
+        bash: [takes("command"), async () => {
+            const shell = spawn("sh", ["-s"], { stdio: ["pipe", "pipe", "inherit"] });
+            shell.stdin.end(kept);
+            return answer(await allText(shell.stdout));
+        }],
+    };
+    return Object.entries(tools).map(([name, [parameters, run]]) => ({
+        name,
+        label: name,
+        description: `The ${name} tool of a test.`,
+        parameters,
+        execute: (id, input) => run(input),
+    }));
+}
 
 const modelRuntime = await pi.ModelRuntime.create({
     credentials: new MemoryStore(),
@@ -59,38 +73,30 @@ const modelRuntime = await pi.ModelRuntime.create({
     allowModelNetwork: false,
     refreshOnCreate: false,
 });
-modelRuntime.registerProvider("scripted", {
-    baseUrl: job.baseUrl,
-    api: job.api,
-    apiKey: "placeholder",
-    models: [{
-        id: "scripted-1",
-        name: "Scripted 1",
-        reasoning: true,
-        input: ["text"],
-        cost: { input: 1, output: 2, cacheRead: 0.1, cacheWrite: 1.25 },
-        contextWindow: 128000,
-        maxTokens: 8192,
-    }],
-});
 
-const none = { diagnostics: [] };
-const { session } = await pi.createAgentSession({
-    cwd: "/workspace",
-    agentDir: "/nonexistent",
-    modelRuntime,
-    model: modelRuntime.getModel("scripted", "scripted-1"),
-    thinkingLevel: job.thinkingLevel ?? "off",
-    sessionManager: pi.SessionManager.inMemory("/workspace", { id: "drive" }),
-    settingsManager: pi.SettingsManager.inMemory({
-        enableInstallTelemetry: false,
-        cacheWarming: "off",
-        retry: { enabled: (job.retries ?? 0) > 0, maxRetries: job.retries ?? 0, baseDelayMs: 1 },
-    }),
-    resourceLoader: {
-        getExtensions: () => ({
-            extensions: [], errors: [], runtime: pi.createExtensionRuntime(),
-        }),
+function model({ api, baseUrl }) {
+    modelRuntime.registerProvider(`scripted-${api}`, {
+        baseUrl,
+        api,
+        apiKey: "placeholder",
+        models: [{
+            id: "scripted-1",
+            name: "Scripted 1",
+            reasoning: true,
+            input: ["text"],
+            cost: { input: 1, output: 2, cacheRead: 0.1, cacheWrite: 1.25 },
+            contextWindow: 128000,
+            maxTokens: 8192,
+        }],
+    });
+    return modelRuntime.getModel(`scripted-${api}`, "scripted-1");
+}
+
+function emptyResources() {
+    const none = { diagnostics: [] };
+    const extensions = { extensions: [], errors: [], runtime: pi.createExtensionRuntime() };
+    return {
+        getExtensions: () => extensions,
         getSkills: () => ({ ...none, skills: [] }),
         getPrompts: () => ({ ...none, prompts: [] }),
         getThemes: () => ({ ...none, themes: [] }),
@@ -101,22 +107,52 @@ const { session } = await pi.createAgentSession({
         getAppendSystemPromptSources: () => [],
         extendResources() {},
         async reload() {},
-    },
-    tools: tools.map((tool) => tool.name),
-    customTools: tools,
-});
-
-const deltas = [];
-session.subscribe((event) => {
-    if (event.type === "message_update") {
-        deltas.push(event.assistantMessageEvent.type);
-        if (job.abortOn === event.assistantMessageEvent.type) {
-            session.abort();
-        }
-    }
-});
-for (const text of job.prompts) {
-    await session.prompt(text, { expandPromptTemplates: false });
+    };
 }
-const result = { messages: session.messages, deltas };
-process.stdout.write(`${JSON.stringify(result)}\n`, () => process.exit(0));
+
+async function openSession(job, index) {
+    const retries = job.retries ?? 0;
+    const tools = customTools();
+    const { session } = await pi.createAgentSession({
+        cwd: "/workspace",
+        agentDir: "/nonexistent",
+        modelRuntime,
+        model: model(job),
+        thinkingLevel: job.thinkingLevel ?? "off",
+        sessionManager: pi.SessionManager.inMemory("/workspace", { id: `drive-${index}` }),
+        settingsManager: pi.SettingsManager.inMemory({
+            enableInstallTelemetry: false,
+            cacheWarming: "off",
+            retry: { enabled: retries > 0, maxRetries: retries, baseDelayMs: 1 },
+        }),
+        resourceLoader: emptyResources(),
+        tools: tools.map((tool) => tool.name),
+        customTools: tools,
+    });
+    return session;
+}
+
+async function run(job, index) {
+    const session = await openSession(job, index);
+    const deltas = [];
+    session.subscribe((event) => {
+        if (event.type === "message_update") {
+            deltas.push(event.assistantMessageEvent.type);
+            if (job.abortOn === event.assistantMessageEvent.type) {
+                session.abort();
+            }
+        }
+    });
+    for (const text of job.prompts) {
+        await session.prompt(text, { expandPromptTemplates: false });
+    }
+    const { messages } = session;
+    session.dispose();
+    return { messages, deltas };
+}
+
+let index = 0;
+for await (const line of createInterface(process.stdin)) {
+    process.stdout.write(`${JSON.stringify(await run(JSON.parse(line), index))}\n`);
+    index += 1;
+}

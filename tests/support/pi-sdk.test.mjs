@@ -2,12 +2,13 @@
 // its Node: `make setup` puts them into build/runtime, or PI_BUNDLE and NODE24 name them.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { existsSync } from "node:fs";
-import { json } from "node:stream/consumers";
+import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { APIS } from "./model-client.mjs";
-import { startModelServer } from "./model-server.mjs";
+import { loadScript, startModelServer } from "./model-server.mjs";
 
 const fromHere = (target) => fileURLToPath(new URL(target, import.meta.url));
 const NODE = process.env.NODE24 ?? fromHere("../../build/runtime/node/bin/node");
@@ -16,14 +17,32 @@ const missing = [NODE, BUNDLE].filter((file) => !existsSync(file));
 const skip = missing.length > 0 && `run \`make setup\`: ${missing.join(" and ")} not found`;
 
 let server;
-before(async () => (server = await startModelServer()));
-after(() => server.close());
+let child;
+let replies;
+before(async () => {
+    if (skip) {
+        return;
+    }
+    server = await startModelServer();
+    child = spawn(NODE, [fromHere("pi-drive.mjs"), BUNDLE],
+        { stdio: ["pipe", "pipe", "inherit"], env: { PATH: process.env.PATH, HOME: "/none" } });
+    replies = createInterface(child.stdout)[Symbol.asyncIterator]();
+});
+after(async () => {
+    if (skip) {
+        return;
+    }
+    child.stdin.end();
+    await once(child, "exit");
+    await server.close();
+});
 
 async function drive(api, prompts, options) {
-    const child = spawn(NODE, [fromHere("pi-drive.mjs"), BUNDLE],
-        { stdio: ["pipe", "pipe", "inherit"], env: { HOME: "/nonexistent" } });
-    child.stdin.end(JSON.stringify({ api, baseUrl: server.baseUrl(api), prompts, ...options }));
-    const { messages, deltas } = await json(child.stdout);
+    const job = { api, baseUrl: server.baseUrl(api), prompts, ...options };
+    child.stdin.write(`${JSON.stringify(job)}\n`);
+    const { value, done } = await replies.next();
+    assert.ok(!done, "the Pi host died");
+    const { messages, deltas } = JSON.parse(value);
     return { deltas, messages: messages.filter(({ role }) => role !== "system") };
 }
 
@@ -91,6 +110,23 @@ for (const api of APIS) {
             const { messages } = await drive(api, [`FAIL ${status} TIMES 2 SAY made it ${api}`],
                 { retries: 3 });
             assert.deepEqual(outline(messages.at(-1)), ["assistant", ["text", `made it ${api}`]]);
+        });
+
+        test("a connection cut before the first byte is retried", async () => {
+            const { messages } = await drive(api, [`CUT EARLY TIMES 1 SAY after all ${api}`],
+                { retries: 1 });
+            assert.deepEqual(outline(messages.at(-1)), ["assistant", ["text", `after all ${api}`]]);
+        });
+
+        test("plays the demo to its end", async () => {
+            const demo = await loadScript("demo");
+            server.setScript((request) => ({ ...demo(request), slow: 0 }));
+            const { messages } = await drive(api, ["Show me something."], { thinkingLevel: "low" });
+            server.setScript(undefined);
+            const called = messages.flatMap((m) => m.content.filter((b) => b.type === "toolCall"));
+            assert.deepEqual(called.map((call) => call.name), ["write", "bash"]);
+            const closing = messages.at(-1).content[0].text;
+            assert.match(closing, /^Done\..*checksum \d+ \(\d+ cells alive\)/s);
         });
 
         test("leaves a stalled stream when it is aborted", async () => {

@@ -19,6 +19,7 @@ const ERROR_TYPES = {
 export const anthropicMessages = {
     api: "anthropic-messages",
     auth: { header: "x-api-key", prefix: "" },
+    requestIdHeader: "request-id",
     eol: "\n",
 
     route: (path) => (/\/v1\/messages$/.test(path) ? {} : null),

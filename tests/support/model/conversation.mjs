@@ -17,8 +17,12 @@ export class Conversation {
         this.system += (this.system && "\n") + text;
     }
 
-    addUser(text) {
-        this.messages.push({ role: "user", text });
+    /** One message per text block: a block that somebody added must not change a script. */
+    addUser(content) {
+        const blocks = typeof content === "string" ? [{ text: content }] : content ?? [];
+        for (const { text } of blocks.filter((block) => typeof block.text === "string")) {
+            this.messages.push({ role: "user", text });
+        }
     }
 
     addText(text) {

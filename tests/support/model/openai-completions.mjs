@@ -10,6 +10,7 @@ const FINISH = { stop: "stop", length: "length", toolUse: "tool_calls" };
 export const openaiCompletions = {
     api: "openai-completions",
     auth: { header: "authorization", prefix: "Bearer " },
+    requestIdHeader: "x-request-id",
     eol: "\n",
 
     route: (path) => (/\/chat\/completions$/.test(path) ? {} : null),
@@ -43,7 +44,7 @@ function addMessage(conversation, message, i) {
     case "developer":
         return conversation.addSystem(text);
     case "user":
-        return conversation.addUser(text);
+        return conversation.addUser(message.content);
     case "tool":
         return conversation.addResult({ id: message.tool_call_id, text });
     case "assistant":

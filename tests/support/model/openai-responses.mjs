@@ -10,6 +10,7 @@ const ITEM_PREFIX = { think: "rs_", say: "msg_", call: "fc_" };
 export const openaiResponses = {
     api: "openai-responses",
     auth: { header: "authorization", prefix: "Bearer " },
+    requestIdHeader: "x-request-id",
     eol: "\n",
 
     route: (path) => (/\/responses$/.test(path) ? {} : null),
@@ -64,7 +65,7 @@ function addMessage(conversation, { role, content }, where) {
     case "developer":
         return conversation.addSystem(text);
     case "user":
-        return conversation.addUser(text);
+        return conversation.addUser(content);
     case "assistant":
         return conversation.addText(text);
     default:

@@ -85,11 +85,12 @@ class Player {
     /** Sends one block; true if the connection is to be cut in the middle of its arguments. */
     async #part(part) {
         const tokens = pieces(part.text);
+        const slowMs = part.slowMs ?? this.turn.slowMs;
         const upTo = part.cut ? Math.ceil(tokens.length / 2) : tokens.length;
         await this.#send(this.stream.open(part));
         for (const token of tokens.slice(0, upTo)) {
-            if (this.turn.slowMs > 0) {
-                await pause(this.turn.slowMs, undefined, { signal: this.gone });
+            if (slowMs > 0) {
+                await pause(slowMs, undefined, { signal: this.gone });
             }
             await this.#send(this.stream.delta(part, token));
         }

@@ -9,7 +9,9 @@
 //             | SAY text                    answer with text; $RESULT = what the tools returned
 //             | CALL call { ";;" call }     call tools; call = tool-name [ JSON object ]
 //             | SLOW ms                     wait this long before every token of the turn
-//             | HANG                        stall here until the client leaves or release()
+//             | HANG [EARLY]                stall here until the client leaves or release();
+//                                           EARLY: before the first byte of the reply
+//             | CUT EARLY                   drop the connection before the first byte of the reply
 //             | CUT [ARGS] [CLEAN]          drop the connection here; ARGS: half way through the
 //                                           arguments of the turn's last call; CLEAN: end the body
 //                                           properly but without the protocol's last event
@@ -63,14 +65,15 @@ export function parseScript(text) {
 }
 
 function newTurn() {
-    return { parts: [], slowMs: 0, fail: null, times: Infinity, usage: null, stop: null };
+    return {
+        parts: [], slowMs: 0, early: null, fail: null, times: Infinity, usage: null, stop: null,
+    };
 }
 
 const DIRECTIVES = {
     THINK: (r, turn) => turn.parts.push({ kind: "think", text: r.text() }),
     SAY: (r, turn) => turn.parts.push({ kind: "say", text: r.text() }),
     ERROR: (r, turn) => turn.parts.push({ kind: "error", text: r.text() }),
-    HANG: (r, turn) => turn.parts.push({ kind: "hang" }),
     SLOW: (r, turn) => (turn.slowMs = r.number("SLOW needs milliseconds")),
     TIMES: (r, turn) => (turn.times = r.number("TIMES needs a count")),
     USAGE: (r, turn) => (turn.usage = JSON.parse(r.object())),
@@ -85,7 +88,18 @@ const DIRECTIVES = {
         const status = r.number("FAIL needs an HTTP status");
         turn.fail = { status, retryAfter: r.optionalNumber() };
     },
+    HANG(r, turn) {
+        if (r.skip("EARLY")) {
+            turn.early = "hang";
+        } else {
+            turn.parts.push({ kind: "hang" });
+        }
+    },
     CUT(r, turn) {
+        if (r.skip("EARLY")) {
+            turn.early = "cut";
+            return;
+        }
         const inArguments = r.skip("ARGS");
         const cut = r.skip("CLEAN") ? "clean" : "reset";
         if (inArguments) {
@@ -213,8 +227,8 @@ class Reader {
 
 /**
  * A step given by a test → a turn. A step is a string in the script language (one turn), or
- * {think?, say?, calls?: [{name, args}], slow?, hang?, cut?, cutArgs?, error?, fail?: {status,
- * retryAfter?}, usage?, stop?, times?}; the parts are played in the order of this list.
+ * {think?, say?, calls?: [{name, args, slow?}], error?, hang?, cut?, cutArgs?, early?: "hang" | "cut",
+ * fail?: {status, retryAfter?}, slow?, usage?, stop?, times?}; parts are played in this order.
  */
 export function toTurn(step) {
     if (typeof step === "string") {
@@ -227,8 +241,8 @@ export function toTurn(step) {
     const add = (kind, text) => text !== undefined && turn.parts.push({ kind, text });
     add("think", step.think);
     add("say", step.say);
-    for (const { name, args } of step.calls ?? []) {
-        turn.parts.push({ kind: "call", name, text: JSON.stringify(args ?? {}) });
+    for (const { name, args, slow } of step.calls ?? []) {
+        turn.parts.push({ kind: "call", name, text: JSON.stringify(args ?? {}), slowMs: slow });
     }
     add("error", step.error);
     if (step.hang) {
@@ -241,6 +255,7 @@ export function toTurn(step) {
     placeCutInArguments(turn);
     return Object.assign(turn, {
         slowMs: step.slow ?? 0,
+        early: step.early ?? null,
         fail: step.fail ?? null,
         times: step.times ?? Infinity,
         usage: step.usage ?? null,
@@ -279,7 +294,7 @@ export function directiveTurn(conversation) {
 
 function isEndless(turn) {
     const stalls = turn.parts.some((p) => p.kind === "hang" || p.kind === "cut" || p.cut);
-    return stalls && turn.times === Infinity;
+    return (stalls || turn.early !== null) && turn.times === Infinity;
 }
 
 function plainAnswer({ messages, userText }) {

@@ -5,7 +5,8 @@
 
 const SIZE = { width: 32, height: 10, generations: 40 };
 const FILE = "/workspace/life.sh";
-const SLOW_MS = 12;
+const SLOW_MS = 15; /* a token, so that a person sees it stream */
+const CODE_SLOW_MS = 2;
 
 /** Gliders and a blinker, as [x, y]. */
 const SEED = [
@@ -108,7 +109,7 @@ function writeProgram() {
             + "Life fits: plain sh and awk, and I can work out the checksum beforehand.",
         say: "I'll write Conway's Game of Life as a small shell and awk program, "
             + `let it run for ${SIZE.generations} generations, and check its last line.`,
-        calls: [{ name: "write", args: { path: FILE, content: PROGRAM } }],
+        calls: [{ name: "write", args: { path: FILE, content: PROGRAM }, slow: CODE_SLOW_MS }],
     };
 }
 
