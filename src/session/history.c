@@ -1,0 +1,183 @@
+/* Forward scans over the log that answer list requests. */
+#include "session/history.h"
+
+#include "base/mem.h"
+#include "session/log.h"
+#include "session/projection.h"
+
+/* A scan keeps at most `limit` rows: the first ones after the position when ascending, else the
+   last ones before it (a window that drops its oldest). */
+struct window {
+    const struct history_query *q;
+    json_t *rows;
+    bool full; /* ascending: nothing more is wanted */
+};
+
+static bool wants(const struct window *w, int64_t position)
+{
+    if (!w->q->has_after)
+        return true;
+    return w->q->ascending ? position > w->q->after : position < w->q->after;
+}
+
+static void keep(struct window *w, json_t *take_row)
+{
+    if (w->q->ascending && json_array_size(w->rows) >= w->q->limit) {
+        w->full = true;
+        json_decref(take_row);
+        return;
+    }
+    json_array_append_new(w->rows, take_row);
+    if (!w->q->ascending && json_array_size(w->rows) > w->q->limit)
+        json_array_remove(w->rows, 0);
+}
+
+static json_t *in_order(struct window *w)
+{
+    if (w->q->ascending)
+        return w->rows;
+    json_t *reversed = json_array();
+    for (size_t i = json_array_size(w->rows); i > 0; i--)
+        json_array_append(reversed, json_array_get(w->rows, i - 1));
+    json_decref(w->rows);
+    return reversed;
+}
+
+struct event_scan {
+    struct window window;
+    struct projection *projection;
+    json_t *processed; /* eventId → {at, withdrawn?} */
+};
+
+static void take_event(void *arg, int64_t seq, json_t *event)
+{
+    struct event_scan *s = arg;
+    const char *type = s->window.q->type;
+    if (wants(&s->window, seq) && (type == NULL || str_is(json_get_str(event, "type"), type)))
+        keep(&s->window, json_incref(event));
+}
+
+static void note_processed(struct event_scan *s, const json_t *entry)
+{
+    if (!str_is(json_get_str(entry, "customType"), "pi-managed:processed"))
+        return;
+    json_t *data = json_object_get(entry, "data");
+    const char *id = json_get_c(data, "eventId");
+    if (id)
+        json_object_set(s->processed, id, data);
+}
+
+static bool scan_event_line(void *arg, int64_t number, struct str line)
+{
+    (void)number;
+    struct event_scan *s = arg;
+    json_t *parsed = NULL;
+    if (json_read(line, &parsed)) {
+        projection_feed(s->projection, line, take_event, s); /* counts it */
+        return true;
+    }
+    AUTO_JSON entry = parsed;
+    note_processed(s, entry);
+    projection_feed_json(s->projection, entry, take_event, s);
+    return true; /* to the end: a later line may say when an event was processed */
+}
+
+static void fill_processed(json_t *events, const json_t *processed)
+{
+    size_t i;
+    json_t *event;
+    json_array_foreach(events, i, event)
+    {
+        const char *id = json_get_c(event, "id");
+        const json_t *data = id ? json_object_get(processed, id) : NULL;
+        if (data == NULL)
+            continue;
+        json_object_set(event, "processedAt", json_object_get(data, "at"));
+        if (json_get_bool(data, "withdrawn", false))
+            json_object_set_new(event, "withdrawn", json_true());
+    }
+}
+
+err history_events(const char *logs_dir, const char *tenant, const char *session,
+                   const struct history_query *q, json_t **out)
+{
+    struct event_scan s = {.window = {.q = q, .rows = json_array()},
+                           .projection = projection_new(session),
+                           .processed = json_object()};
+    err e = log_read(logs_dir, tenant, session, scan_event_line, &s);
+    projection_free(s.projection);
+    if (!e) {
+        fill_processed(s.window.rows, s.processed);
+        *out = in_order(&s.window);
+    } else {
+        json_decref(s.window.rows);
+    }
+    json_decref(s.processed);
+    return e;
+}
+
+static bool scan_entry_line(void *arg, int64_t number, struct str line)
+{
+    struct window *w = arg;
+    json_t *entry = NULL;
+    if (!wants(w, number + 1))
+        return true;
+    if (json_read(line, &entry)) /* shown as it is, so that a damaged line can be found */
+        entry = json_pack("{s:s, s:o}", "type", "unreadable", "raw", json_str(line));
+    keep(w, json_pack("{s:I, s:o}", "position", (json_int_t)(number + 1), "entry", entry));
+    return !w->full;
+}
+
+err history_entries(const char *logs_dir, const char *tenant, const char *session,
+                    const struct history_query *q, json_t **out)
+{
+    struct window w = {.q = q, .rows = json_array()};
+    err e = log_read(logs_dir, tenant, session, scan_entry_line, &w);
+    if (e)
+        json_decref(w.rows);
+    else
+        *out = in_order(&w);
+    return e;
+}
+
+struct replay {
+    struct projection *projection;
+    int64_t after, last;
+    history_event_fn fn;
+    void *arg;
+    bool stopped;
+};
+
+static void replay_event(void *arg, int64_t seq, json_t *event)
+{
+    struct replay *r = arg;
+    if (seq <= r->after || r->stopped)
+        return;
+    if (r->fn(r->arg, seq, event))
+        r->last = seq;
+    else
+        r->stopped = true;
+}
+
+static bool replay_line(void *arg, int64_t number, struct str line)
+{
+    (void)number;
+    struct replay *r = arg;
+    projection_feed(r->projection, line, replay_event, r);
+    return !r->stopped;
+}
+
+err history_replay(const char *logs_dir, const char *tenant, const char *session, int64_t after_seq,
+                   history_event_fn fn, void *arg, int64_t *out_last_seq)
+{
+    struct replay r = {.projection = projection_new(session),
+                       .after = after_seq,
+                       .last = after_seq,
+                       .fn = fn,
+                       .arg = arg};
+    err e = log_read(logs_dir, tenant, session, replay_line, &r);
+    projection_free(r.projection);
+    if (!e)
+        *out_last_seq = r.last;
+    return e;
+}

@@ -1,0 +1,330 @@
+/* Log line → events, by the table of LOG.md. */
+#include "session/projection.h"
+
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/mem.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+#define PROJECTION_MAGIC 0x9205ec70u
+
+struct projection {
+    unsigned magic;
+    char session[ID_MAX];
+    int64_t seq, bad_lines;
+    bool forked_prefix; /* between a header with parentSession and the fork line: ids are derived */
+    json_t *messages;   /* ids of user.message events not yet processed */
+    json_t *given;      /* toolCallIds whose result a tool_result line has shown already */
+    int64_t waiting;    /* processed user.messages waiting for their message(user) line */
+};
+
+/* One line on its way through: what add_event needs to know. */
+struct feed {
+    struct projection *p;
+    const char *line_id;
+    int64_t at_ms;
+    unsigned index;
+    projection_event_fn fn;
+    void *arg;
+};
+
+struct projection *projection_new(const char *session)
+{
+    struct projection *p = mem_alloc(sizeof *p);
+    p->magic = PROJECTION_MAGIC;
+    snprintf(p->session, sizeof p->session, "%s", session);
+    p->messages = json_object();
+    p->given = json_object();
+    return p;
+}
+
+void projection_free(struct projection *p)
+{
+    if (p == NULL)
+        return;
+    CHECK(p, PROJECTION_MAGIC);
+    json_decref(p->messages);
+    json_decref(p->given);
+    p->magic = 0;
+    mem_free(p);
+}
+
+int64_t projection_seq(const struct projection *p)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    return p->seq;
+}
+
+int64_t projection_bad_lines(const struct projection *p)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    return p->bad_lines;
+}
+
+const char *projection_event_id(const char *session, const char *line_id, int64_t line_at_ms,
+                                unsigned index, char *out)
+{
+    char text[160];
+    int n = snprintf(text, sizeof text, "%s\n%s\n%u", session, line_id, index);
+    uint8_t hash[32];
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)text, (size_t)n, NULL, 0);
+    return id_make("evt", line_at_ms, hash, out);
+}
+
+/* Completes the event (id unless `keep_id`, seq, times, session) and hands it over. Takes the
+ * reference. */
+static void add_event(struct feed *f, json_t *event, bool keep_id)
+{
+    struct projection *p = f->p;
+    json_t *whole = json_object();
+    char id[ID_MAX];
+    const char *own = json_get_c(event, "id");
+    if (own == NULL || !keep_id || p->forked_prefix)
+        own = projection_event_id(p->session, f->line_id, f->at_ms, f->index, id);
+    f->index++;
+    json_object_set_new(whole, "id", json_string(own));
+    json_object_set(whole, "type", json_object_get(event, "type"));
+    json_object_set_new(whole, "seq", json_integer(++p->seq));
+    if (json_object_get(event, "createdAt"))
+        json_object_set(whole, "createdAt", json_object_get(event, "createdAt"));
+    else
+        json_set_time(whole, "createdAt", f->at_ms);
+    if (keep_id) /* posted by a client: queued until a `processed` line says otherwise */
+        json_object_set_new(whole, "processedAt", json_null());
+    else
+        json_set_time(whole, "processedAt", f->at_ms);
+    json_object_set_new(whole, "sessionId", json_string(p->session));
+    json_object_update_missing(whole, event);
+    json_decref(event);
+    f->fn(f->arg, p->seq, whole);
+    json_decref(whole);
+}
+
+static json_t *event_of(const char *type)
+{
+    json_t *e = json_object();
+    json_object_set_new(e, "type", json_string(type));
+    return e;
+}
+
+static json_t *text_blocks(const json_t *content)
+{
+    if (json_is_string(content)) {
+        json_t *block = json_pack("{s:s, s:O}", "type", "text", "text", content);
+        return json_pack("[o]", block);
+    }
+    return json_is_array(content) ? json_deep_copy(content) : json_array();
+}
+
+static void feed_user(struct feed *f, const json_t *message)
+{
+    if (f->p->waiting > 0) { /* this is the text of a posted event: shown already */
+        f->p->waiting--;
+        return;
+    }
+    json_t *e = event_of("user.message");
+    json_object_set_new(e, "content", text_blocks(json_object_get(message, "content")));
+    add_event(f, e, false);
+}
+
+static void add_thinking(struct feed *f, const json_t *block)
+{
+    json_t *e = event_of("agent.thinking");
+    json_object_set(e, "text", json_object_get(block, "thinking"));
+    if (json_is_true(json_object_get(block, "redacted")))
+        json_object_set_new(e, "redacted", json_true());
+    add_event(f, e, false);
+}
+
+static void add_tool_use(struct feed *f, const json_t *block)
+{
+    json_t *e = event_of("agent.tool_use");
+    json_object_set(e, "toolCallId", json_object_get(block, "id"));
+    json_object_set(e, "name", json_object_get(block, "name"));
+    json_object_set(e, "input", json_object_get(block, "arguments"));
+    add_event(f, e, false);
+}
+
+static json_t *joined_text(const json_t *content)
+{
+    AUTO_BUF text = {0};
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block) if (str_is(json_get_str(block, "type"), "text"))
+        buf_add_str(&text, json_get_str(block, "text"));
+    return text.n ? json_str(buf_str(&text)) : NULL;
+}
+
+static void add_agent_message(struct feed *f, json_t *take_text, bool partial)
+{
+    json_t *e = event_of("agent.message");
+    json_object_set_new(e, "content", json_pack("[{s:s, s:o}]", "type", "text", "text", take_text));
+    if (partial)
+        json_object_set_new(e, "partial", json_true());
+    add_event(f, e, false);
+}
+
+static void feed_assistant(struct feed *f, const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    const char *stop = json_get_c(message, "stopReason");
+    if (stop && strcmp(stop, "error") == 0)
+        return; /* the span's end carries it */
+    bool aborted = stop && strcmp(stop, "aborted") == 0;
+    size_t i;
+    json_t *block;
+    if (!aborted)
+        json_array_foreach(content, i, block) if (str_is(json_get_str(block, "type"), "thinking"))
+            add_thinking(f, block);
+    json_t *text = joined_text(content);
+    if (text)
+        add_agent_message(f, text, aborted);
+    if (!aborted)
+        json_array_foreach(content, i, block) if (str_is(json_get_str(block, "type"), "toolCall"))
+            add_tool_use(f, block);
+}
+
+static void add_tool_result(struct feed *f, const char *call, const json_t *name,
+                            const json_t *result)
+{
+    json_t *e = event_of("agent.tool_result");
+    json_object_set_new(e, "toolCallId", json_string(call));
+    json_object_set(e, "name", (json_t *)name);
+    json_object_set_new(e, "content", text_blocks(json_object_get(result, "content")));
+    json_object_set_new(e, "isError", json_boolean(json_get_bool(result, "isError", false)));
+    if (json_get_bool(result, "interrupted", false))
+        json_object_set_new(e, "interrupted", json_true());
+    add_event(f, e, false);
+}
+
+static void feed_tool_result(struct feed *f, const json_t *message)
+{
+    const char *call = json_get_c(message, "toolCallId");
+    if (call == NULL || json_object_del(f->p->given, call) == 0)
+        return;
+    add_tool_result(f, call, json_object_get(message, "toolName"), message);
+}
+
+static void feed_message(struct feed *f, const json_t *entry)
+{
+    const json_t *message = json_object_get(entry, "message");
+    struct str role = json_get_str(message, "role");
+    if (str_is(role, "user"))
+        feed_user(f, message);
+    else if (str_is(role, "assistant"))
+        feed_assistant(f, message);
+    else if (str_is(role, "toolResult"))
+        feed_tool_result(f, message);
+}
+
+static void feed_inbox(struct feed *f, const json_t *data)
+{
+    json_t *event = json_object_get(data, "event");
+    const char *id = json_get_c(event, "id");
+    if (!json_is_object(event) || id == NULL)
+        return;
+    if (str_is(json_get_str(event, "type"), "user.message"))
+        json_object_set_new(f->p->messages, id, json_true());
+    add_event(f, json_incref(event), true);
+}
+
+static void feed_processed(struct feed *f, const json_t *data)
+{
+    const char *id = json_get_c(data, "eventId");
+    bool is_message = id && json_object_del(f->p->messages, id) == 0;
+    if (is_message && !json_get_bool(data, "withdrawn", false))
+        f->p->waiting++;
+}
+
+static void feed_early_result(struct feed *f, const json_t *data)
+{
+    const char *call = json_get_c(data, "toolCallId");
+    if (call == NULL)
+        return;
+    json_object_set_new(f->p->given, call, json_true());
+    add_tool_result(f, call, json_object_get(data, "toolName"), json_object_get(data, "result"));
+}
+
+static void feed_event_line(struct feed *f, const json_t *data)
+{
+    json_t *event = json_object_get(data, "event");
+    if (json_is_object(event) && json_get_c(event, "type"))
+        add_event(f, json_incref(event), false);
+}
+
+static void feed_fork(struct feed *f, const json_t *data)
+{
+    f->p->forked_prefix = false;
+    json_t *e = event_of("session.forked");
+    json_object_update_missing(e, (json_t *)data);
+    add_event(f, e, false);
+}
+
+static void feed_custom(struct feed *f, const json_t *entry)
+{
+    static const struct {
+        const char *type;
+        void (*feed)(struct feed *f, const json_t *data);
+    } kinds[] = {
+        {"pi-managed:inbox", feed_inbox},      {"pi-managed:processed", feed_processed},
+        {"pi-managed:event", feed_event_line}, {"pi-managed:tool_result", feed_early_result},
+        {"pi-managed:fork", feed_fork},
+    };
+    struct str type = json_get_str(entry, "customType");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (str_is(type, kinds[i].type))
+            kinds[i].feed(f, json_object_get(entry, "data"));
+}
+
+static void feed_compaction(struct feed *f, const json_t *entry)
+{
+    json_t *e = event_of("session.compacted");
+    json_object_set_new(e, "summaryEntryId", json_string(f->line_id));
+    static const char *const kept[] = {"tokensBefore", "tokensAfter"};
+    for (size_t i = 0; i < 2; i++)
+        json_object_set(e, kept[i],
+                        json_object_get(entry, kept[i]) ? json_object_get(entry, kept[i])
+                                                        : json_null());
+    add_event(f, e, false);
+}
+
+void projection_feed_json(struct projection *p, const json_t *entry, projection_event_fn fn,
+                          void *arg)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    struct str type = json_get_str(entry, "type");
+    if (str_is(type, "session")) {
+        p->forked_prefix = json_get_c(entry, "parentSession") != NULL;
+        return;
+    }
+    int64_t at = 0;
+    const char *timestamp = json_get_c(entry, "timestamp");
+    if (timestamp == NULL || !clock_parse(timestamp, &at))
+        at = 0;
+    const char *id = json_get_c(entry, "id");
+    struct feed f = {.p = p, .line_id = id ? id : "", .at_ms = at, .fn = fn, .arg = arg};
+    if (str_is(type, "message"))
+        feed_message(&f, entry);
+    else if (str_is(type, "custom"))
+        feed_custom(&f, entry);
+    else if (str_is(type, "compaction") || str_is(type, "branch_summary"))
+        feed_compaction(&f, entry);
+}
+
+void projection_feed(struct projection *p, struct str line, projection_event_fn fn, void *arg)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    json_t *parsed = NULL;
+    struct err_slot saved;
+    err_save(&saved);
+    err e = json_read(line, &parsed);
+    AUTO_JSON entry = parsed;
+    if (e || !json_is_object(entry)) {
+        err_restore(&saved); /* reported by the counter, not as this thread's error */
+        p->bad_lines++;
+        return;
+    }
+    projection_feed_json(p, entry, fn, arg);
+}
