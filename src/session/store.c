@@ -1,0 +1,307 @@
+/* SQL of sessions and their inbox. */
+#include "session/store.h"
+
+#include <stdio.h>
+
+#define COLUMNS                                                                                    \
+    "id, tenant_id, agent_id, agent_version, environment_id, agent, environment, title, metadata," \
+    " budget, vault_ids, status, stop_reason, input_tokens, output_tokens, cache_read_tokens,"     \
+    " cache_creation_tokens, cost_usd, usage_estimated, sandbox_state, created_at, updated_at,"    \
+    " last_activity_at"
+
+static void copy_id(char out[ID_MAX], struct str s)
+{
+    snprintf(out, ID_MAX, "%.*s", STR_ARG(s));
+}
+
+static void read_row(struct db_rows *r, struct arena *a, struct session_row *out)
+{
+    *out = (struct session_row){
+        .agent_version = db_int(r, 3),
+        .agent_json = db_text(r, 5, a),
+        .environment_json = db_text(r, 6, a),
+        .title = db_text(r, 7, a),
+        .metadata_json = db_text(r, 8, a),
+        .budget_json = db_text(r, 9, a),
+        .vault_ids_json = db_text(r, 10, a),
+        .status = db_text(r, 11, a),
+        .stop_reason_json = db_text(r, 12, a),
+        .usage = {.input_tokens = db_int(r, 13),
+                  .output_tokens = db_int(r, 14),
+                  .cache_read_tokens = db_int(r, 15),
+                  .cache_creation_tokens = db_int(r, 16),
+                  .cost_usd = db_real(r, 17),
+                  .estimated = db_int(r, 18) != 0},
+        .sandbox_state = db_text(r, 19, a),
+        .created_at_ms = db_int(r, 20),
+        .updated_at_ms = db_int(r, 21),
+        .last_activity_ms = db_int(r, 22),
+    };
+    copy_id(out->id, db_str(r, 0));
+    copy_id(out->tenant, db_str(r, 1));
+    copy_id(out->agent_id, db_str(r, 2));
+    copy_id(out->environment_id, db_str(r, 4));
+}
+
+err session_insert(struct db_conn *c, const struct session_row *row)
+{
+    static const char sql[] =
+        "INSERT INTO sessions (tenant_id, id, agent_id, agent_version, agent, environment_id,"
+        " environment, title, metadata, budget, vault_ids, status, created_at, updated_at,"
+        " last_activity_at)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    return db_exec(
+        c, sql,
+        DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id), DB_I(row->agent_version),
+                DB_C(row->agent_json), DB_C(row->environment_id), DB_C(row->environment_json),
+                db_c_or_null(row->title), DB_C(row->metadata_json), db_c_or_null(row->budget_json),
+                DB_C(row->vault_ids_json), DB_C(row->status), DB_I(row->created_at_ms),
+                DB_I(row->updated_at_ms), DB_I(row->last_activity_ms)),
+        NULL);
+}
+
+err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
+                 struct session_row *out)
+{
+    static const char sql[] = "SELECT " COLUMNS " FROM sessions WHERE tenant_id = $1 AND id = $2"
+                              " AND deleted_at IS NULL";
+    struct db_rows *r;
+    struct session_row row;
+    TRY(db_query(c, sql, DB_ARGS(DB_C(tenant), DB_S(id)), &r));
+    bool found = db_next(r);
+    if (found)
+        read_row(r, a, &row);
+    TRY(db_rows_done(r));
+    if (!found)
+        return fail_as(E_NOT_FOUND, "session_not_found", "there is no session %.*s", STR_ARG(id));
+    *out = row;
+    return 0;
+}
+
+err session_list(struct db_conn *c, struct arena *a, const char *tenant,
+                 const struct session_filter *f, struct session_row **out, size_t *out_n)
+{
+    static const char head[] = "SELECT " COLUMNS " FROM sessions WHERE tenant_id = $1"
+                               " AND deleted_at IS NULL"
+                               " AND ($2 = '' OR status = $2) AND ($3 = '' OR agent_id = $3)"
+                               " AND ($4 = '' OR environment_id = $4)";
+    static const char newest[] = " AND (created_at < $5 OR (created_at = $5 AND id < $6))"
+                                 " ORDER BY created_at DESC, id DESC LIMIT $7";
+    static const char oldest[] = " AND (created_at > $5 OR (created_at = $5 AND id > $6))"
+                                 " ORDER BY created_at, id LIMIT $7";
+    const char *sql = arena_printf(a, "%s%s", head, f->ascending ? oldest : newest);
+    int64_t edge = f->ascending ? -1 : INT64_MAX;
+    struct db_rows *r;
+    TRY(db_query(c, sql,
+                 DB_ARGS(DB_C(tenant), DB_C(f->status ? f->status : ""),
+                         DB_C(f->agent_id ? f->agent_id : ""),
+                         DB_C(f->environment_id ? f->environment_id : ""),
+                         DB_I(f->has_after ? f->after_at_ms : edge),
+                         DB_C(f->has_after ? f->after_id : ""), DB_I(f->limit)),
+                 &r));
+    struct session_row *rows = arena_alloc(a, (f->limit + 1u) * sizeof *rows);
+    size_t n = 0;
+    while (n < f->limit && db_next(r))
+        read_row(r, a, &rows[n++]);
+    TRY(db_rows_done(r));
+    *out = rows;
+    *out_n = n;
+    return 0;
+}
+
+static void set_parsed(json_t *object, const char *key, const char *text)
+{
+    json_t *value = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
+    json_object_set_new(object, key, value ? value : json_null());
+}
+
+static json_t *usage_json(const struct session_usage *u)
+{
+    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:f}", "inputTokens", (json_int_t)u->input_tokens,
+                          "outputTokens", (json_int_t)u->output_tokens, "cacheReadInputTokens",
+                          (json_int_t)u->cache_read_tokens, "cacheCreationInputTokens",
+                          (json_int_t)u->cache_creation_tokens, "costUsd", u->cost_usd);
+    if (u->estimated)
+        json_object_set_new(j, "estimated", json_true());
+    return j;
+}
+
+json_t *session_row_json(const struct session_row *row)
+{
+    json_t *j = json_object();
+    json_object_set_new(j, "id", json_string(row->id));
+    json_object_set_new(j, "type", json_string("session"));
+    json_object_set_new(j, "status", json_string(row->status));
+    set_parsed(j, "stopReason", row->stop_reason_json);
+    json_object_set_new(j, "title", row->title ? json_string(row->title) : json_null());
+    set_parsed(j, "agent", row->agent_json);
+    json_object_set_new(j, "agentId", json_string(row->agent_id));
+    json_object_set_new(j, "agentVersion", json_integer(row->agent_version));
+    json_object_set_new(j, "environmentId", json_string(row->environment_id));
+    set_parsed(j, "metadata", row->metadata_json);
+    set_parsed(j, "budget", row->budget_json);
+    set_parsed(j, "vaultIds", row->vault_ids_json);
+    json_object_set_new(j, "usage", usage_json(&row->usage));
+    json_set_time(j, "createdAt", row->created_at_ms);
+    json_set_time(j, "updatedAt", row->updated_at_ms);
+    json_set_time(j, "lastActivityAt", row->last_activity_ms);
+    return j;
+}
+
+err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms)
+{
+    static const char sql[] = "UPDATE sessions SET deleted_at = $3, updated_at = $3"
+                              " WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL";
+    int64_t changed = 0;
+    TRY(db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(id), DB_I(now_ms)), &changed));
+    if (changed == 0)
+        return fail_as(E_NOT_FOUND, "session_not_found", "there is no session %s", id);
+    static const char inbox[] = "DELETE FROM inbox WHERE tenant_id = $1 AND session_id = $2";
+    return db_exec(c, inbox, DB_ARGS(DB_C(tenant), DB_C(id)), NULL);
+}
+
+err inbox_add(struct db_conn *c, const char *tenant, const char *session, const char *event_id,
+              struct str event, int64_t now_ms)
+{
+    static const char sql[] =
+        "INSERT INTO inbox (tenant_id, session_id, position, event_id, event, created_at)"
+        " SELECT $1, $2, COALESCE(MAX(position), 0) + 1, $3, $4, $5 FROM inbox"
+        " WHERE tenant_id = $1 AND session_id = $2";
+    return db_exec(c, sql,
+                   DB_ARGS(DB_C(tenant), DB_C(session), DB_C(event_id), DB_S(event), DB_I(now_ms)),
+                   NULL);
+}
+
+#define INBOX_BATCH 64
+
+err inbox_pending(struct db_conn *c, struct arena *a, const char *tenant, const char *session,
+                  struct inbox_item **out, size_t *out_n)
+{
+    static const char sql[] =
+        "SELECT position, event_id, event FROM inbox"
+        " WHERE tenant_id = $1 AND session_id = $2 ORDER BY position LIMIT $3";
+    struct db_rows *r;
+    TRY(db_query(c, sql, DB_ARGS(DB_C(tenant), DB_C(session), DB_I(INBOX_BATCH)), &r));
+    struct inbox_item *items = arena_alloc(a, INBOX_BATCH * sizeof *items);
+    size_t n = 0;
+    while (n < INBOX_BATCH && db_next(r)) {
+        items[n].position = db_int(r, 0);
+        items[n].event_id = db_text(r, 1, a);
+        items[n].event = arena_str(a, db_str(r, 2));
+        n++;
+    }
+    TRY(db_rows_done(r));
+    *out = items;
+    *out_n = n;
+    return 0;
+}
+
+err inbox_remove(struct db_conn *c, const char *tenant, const char *session, int64_t up_to_position)
+{
+    static const char sql[] =
+        "DELETE FROM inbox WHERE tenant_id = $1 AND session_id = $2 AND position <= $3";
+    return db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(session), DB_I(up_to_position)), NULL);
+}
+
+err session_apply(struct db_conn *c, const char *tenant, const char *id,
+                  const struct session_update *u, int64_t now_ms)
+{
+    static const char sql[] =
+        "UPDATE sessions SET status = COALESCE($3, status), stop_reason = COALESCE($4, "
+        "stop_reason),"
+        " sandbox_state = COALESCE($5, sandbox_state),"
+        " last_activity_at = CASE WHEN $6 > last_activity_at THEN $6 ELSE last_activity_at END,"
+        " updated_at = $7 WHERE tenant_id = $1 AND id = $2";
+    TRY(db_exec(c, sql,
+                DB_ARGS(DB_C(tenant), DB_C(id), db_c_or_null(u->status),
+                        db_c_or_null(u->stop_reason_json), db_c_or_null(u->sandbox_state),
+                        DB_I(u->activity_ms), DB_I(now_ms)),
+                NULL));
+    if (u->usage == NULL)
+        return 0;
+    static const char usage[] =
+        "UPDATE sessions SET input_tokens = $3, output_tokens = $4, cache_read_tokens = $5,"
+        " cache_creation_tokens = $6, cost_usd = $7, usage_estimated = $8"
+        " WHERE tenant_id = $1 AND id = $2";
+    return db_exec(c, usage,
+                   DB_ARGS(DB_C(tenant), DB_C(id), DB_I(u->usage->input_tokens),
+                           DB_I(u->usage->output_tokens), DB_I(u->usage->cache_read_tokens),
+                           DB_I(u->usage->cache_creation_tokens), DB_R(u->usage->cost_usd),
+                           DB_I(u->usage->estimated)),
+                   NULL);
+}
+
+/* A growing arena array of refs. */
+struct refs {
+    struct arena *a;
+    struct session_ref *items;
+    size_t n, cap;
+};
+
+static void add_ref(struct refs *refs, struct str tenant, struct str id)
+{
+    if (refs->n == refs->cap) {
+        size_t cap = refs->cap ? refs->cap * 2 : 16;
+        struct session_ref *more = arena_alloc(refs->a, cap * sizeof *more);
+        if (refs->n)
+            memcpy(more, refs->items, refs->n * sizeof *more);
+        refs->items = more;
+        refs->cap = cap;
+    }
+    copy_id(refs->items[refs->n].tenant, tenant);
+    copy_id(refs->items[refs->n].id, id);
+    refs->n++;
+}
+
+err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref **out, size_t *out_n)
+{
+    static const char sql[] =
+        "SELECT tenant_id, id FROM sessions WHERE deleted_at IS NULL"
+        " AND (status IN ('running', 'rescheduling') OR EXISTS (SELECT 1 FROM inbox"
+        " WHERE inbox.tenant_id = sessions.tenant_id AND inbox.session_id = sessions.id))";
+    struct db_rows *r;
+    struct refs refs = {.a = a};
+    TRY(db_query(c, sql, DB_NO_ARGS, &r));
+    while (db_next(r))
+        add_ref(&refs, db_str(r, 0), db_str(r, 1));
+    TRY(db_rows_done(r));
+    *out = refs.items;
+    *out_n = refs.n;
+    return 0;
+}
+
+#define IDLE_TIMEOUT_DEFAULT_S 300
+
+static int64_t idle_timeout_ms(const char *environment_json)
+{
+    AUTO_JSON environment = json_loads(environment_json, JSON_ALLOW_NUL, NULL);
+    return json_get_int(environment, "idleTimeout", IDLE_TIMEOUT_DEFAULT_S) * 1000;
+}
+
+err sessions_to_stop(struct db_conn *c, struct arena *a, int64_t now_ms, struct session_ref **out,
+                     size_t *out_n)
+{
+    static const char sql[] = "SELECT tenant_id, id, last_activity_at, environment FROM sessions"
+                              " WHERE sandbox_state = 'running' AND status = 'idle'";
+    struct db_rows *r;
+    struct refs refs = {.a = a};
+    TRY(db_query(c, sql, DB_NO_ARGS, &r));
+    while (db_next(r))
+        if (db_int(r, 2) + idle_timeout_ms(db_text(r, 3, a)) <= now_ms)
+            add_ref(&refs, db_str(r, 0), db_str(r, 1));
+    TRY(db_rows_done(r));
+    *out = refs.items;
+    *out_n = refs.n;
+    return 0;
+}
+
+err session_exists(struct db_conn *c, const char *id, bool *out)
+{
+    static const char sql[] = "SELECT 1 FROM sessions WHERE id = $1 AND deleted_at IS NULL";
+    struct db_rows *r;
+    TRY(db_query(c, sql, DB_ARGS(DB_C(id)), &r));
+    bool found = db_next(r);
+    TRY(db_rows_done(r));
+    *out = found;
+    return 0;
+}
