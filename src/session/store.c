@@ -50,14 +50,14 @@ err session_insert(struct db_conn *c, const struct session_row *row)
         " environment, title, metadata, budget, vault_ids, status, created_at, updated_at,"
         " last_activity_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
-    return db_exec(
-        c, sql,
-        DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id), DB_I(row->agent_version),
-                DB_C(row->agent_json), DB_C(row->environment_id), DB_C(row->environment_json),
-                db_c_or_null(row->title), DB_C(row->metadata_json), db_c_or_null(row->budget_json),
-                DB_C(row->vault_ids_json), DB_C(row->status), DB_I(row->created_at_ms),
-                DB_I(row->updated_at_ms), DB_I(row->last_activity_ms)),
-        NULL);
+    return db_exec(c, sql,
+                   DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id),
+                           DB_I(row->agent_version), DB_C(row->agent_json),
+                           DB_C(row->environment_id), DB_C(row->environment_json), DB_C(row->title),
+                           DB_C(row->metadata_json), DB_C(row->budget_json),
+                           DB_C(row->vault_ids_json), DB_C(row->status), DB_I(row->created_at_ms),
+                           DB_I(row->updated_at_ms), DB_I(row->last_activity_ms)),
+                   NULL);
 }
 
 err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
@@ -213,9 +213,8 @@ err session_apply(struct db_conn *c, const char *tenant, const char *id,
         " last_activity_at = CASE WHEN $6 > last_activity_at THEN $6 ELSE last_activity_at END,"
         " updated_at = $7 WHERE tenant_id = $1 AND id = $2";
     TRY(db_exec(c, sql,
-                DB_ARGS(DB_C(tenant), DB_C(id), db_c_or_null(u->status),
-                        db_c_or_null(u->stop_reason_json), db_c_or_null(u->sandbox_state),
-                        DB_I(u->activity_ms), DB_I(now_ms)),
+                DB_ARGS(DB_C(tenant), DB_C(id), DB_C(u->status), DB_C(u->stop_reason_json),
+                        DB_C(u->sandbox_state), DB_I(u->activity_ms), DB_I(now_ms)),
                 NULL));
     if (u->usage == NULL)
         return 0;
