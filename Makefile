@@ -27,7 +27,7 @@ CFLAGS := -std=gnu17 -D_GNU_SOURCE -O2 -g $(WARN) $(HARDEN) $(SANFLAGS) -Isrc -D
 LDFLAGS := $(SANFLAGS) -pie -Wl,-z,relro,-z,now
 
 SERVICE_DIRS := base db db/migrations http api parent session harness sandbox sandbox/linux broker cli
-SRC := $(foreach d,$(SERVICE_DIRS),$(wildcard src/$(d)/*.c))
+SRC := $(foreach d,$(SERVICE_DIRS),$(wildcard src/$(d)/*.c)) src/hands/frames.c
 MAIN := src/cli/main.c
 LIB_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(MAIN),$(SRC)))
 HANDS_BASE := $(addprefix src/base/,err.c str.c mem.c arena.c buf.c clock.c fd.c json.c lock.c)
@@ -53,7 +53,7 @@ $(BUILD)/%.o: %.c
 build/hands/%.o: src/%.c
 	@mkdir -p $(@D); echo "  CC   $< (hands)"; $(CC) -std=gnu17 -D_GNU_SOURCE -Os -g $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffunction-sections -fdata-sections -Isrc -MMD -MP -c $< -o $@
 build/pi-hands: $(patsubst src/%.c,build/hands/%.o,$(HANDS_SRC) $(HANDS_BASE))
-	@echo "  LINK $@"; $(CC) -static -s -Wl,--gc-sections -o $@ $^ -ljansson -lutf8proc -lpthread
+	@echo "  LINK $@"; $(CC) -static -s -Wl,--gc-sections -o $@ $^ -ljansson -lutf8proc -lm -lpthread
 $(BUILD)/src/sandbox/hands_blob.o: src/sandbox/hands_blob.S build/pi-hands
 	@mkdir -p $(@D); $(CC) -DHANDS_PATH='"build/pi-hands"' -c $< -o $@
 

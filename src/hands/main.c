@@ -1,0 +1,147 @@
+/* pi-hands: runs inside a sandbox as its pid 1 and does there what control asks for, over the hands
+   protocol (frames.h). Usage: pi-hands LISTEN_FD | pi-hands --version. Idle it is this one thread
+   in poll. */
+#include "base/fd.h"
+#include "base/str.h"
+#include "hands/conn.h"
+#include "hands/frames.h"
+#include "hands/process.h"
+#include "hands/threads.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ACCEPT_RETRY_MS 100
+#define END_CHECK_MS 20
+
+static void *serve(void *arg)
+{
+    conn_serve((int)(intptr_t)arg);
+    malloc_trim(0); /* idle it stays small, whatever the last call needed */
+    return NULL;
+}
+
+static void accept_one(int listener)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
+        poll(NULL, 0, ACCEPT_RETRY_MS); /* the connection stays in the queue: do not spin on it */
+    if (fd >= 0 && !thread_try("conn", serve, (void *)(intptr_t)fd))
+        conn_refuse(fd);
+}
+
+static int watch_signals(void)
+{
+    sigset_t all, watched;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL); /* for every thread; children get an empty mask back */
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    sigaddset(&watched, SIGTERM);
+    return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* True when SIGTERM was among what arrived. */
+static bool read_signals(int fd)
+{
+    bool term = false;
+    struct signalfd_siginfo info;
+    while (read(fd, &info, sizeof info) == sizeof info)
+        term |= info.ssi_signo == SIGTERM;
+    return term;
+}
+
+/* As pid 1: everybody gets TERM, and the program ends once they are gone (whoever sent it brings
+   KILL later). Else, in a test: the groups it owns go with it. */
+static void end_all(void)
+{
+    if (getpid() == 1)
+        kill(-1, SIGTERM);
+    else
+        process_kill_all();
+}
+
+_Noreturn static void run(int listener)
+{
+    int signals = watch_signals();
+    if (signals < 0) {
+        fprintf(stderr, "pi-hands: signalfd: %s\n", strerror(errno));
+        exit(1);
+    }
+    bool ending = false;
+    for (;;) {
+        struct pollfd fds[2] = {{.fd = listener, .events = POLLIN},
+                                {.fd = signals, .events = POLLIN}};
+        /* At the end another thread may reap the last child: look again without a signal. */
+        if (poll(fds, 2, ending ? END_CHECK_MS : -1) < 0)
+            continue;
+        if (fds[1].revents && read_signals(signals)) {
+            ending = true;
+            end_all();
+        }
+        if (fds[1].revents || ending) {
+            bool children = process_reap_orphans();
+            if (ending && (!children || getpid() != 1))
+                exit(0);
+        }
+        if (fds[0].revents)
+            accept_one(listener);
+    }
+}
+
+/* Descriptors 0 to 2 exist, so that no pipe of ours ever gets such a number. */
+static void fill_standard_fds(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= 2);
+    if (fd > 2)
+        close(fd);
+}
+
+static bool is_listener(int fd)
+{
+    int listening = 0;
+    socklen_t n = sizeof listening;
+    return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) == 0 && listening;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t fd;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("pi-hands protocol %d\n", HANDS_VERSION);
+        return 0;
+    }
+    if (argc != 2 || !str_to_u64(str_of(argv[1]), &fd) || fd > 1 << 20) {
+        fprintf(stderr, "usage: pi-hands LISTEN_FD | pi-hands --version\n");
+        return 2;
+    }
+    if (!is_listener((int)fd)) {
+        fprintf(stderr, "pi-hands: descriptor %s is not a listening socket\n", argv[1]);
+        return 1;
+    }
+    fill_standard_fds();
+    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    fcntl((int)fd, F_SETFL, fcntl((int)fd, F_GETFL) | O_NONBLOCK);
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    umask(022);
+    if (getpid() != 1)
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that orphans end up here as they do at pid 1 */
+    conn_init();
+    run((int)fd);
+}
