@@ -1,0 +1,102 @@
+// The seven tools as Pi declares them; executing one is a single call to control (R3). Pi's own
+// execute() would touch this machine's files even with remote operations, so none of it is kept.
+
+import { toJsonLine } from "./protocol.mjs";
+
+const FACTORIES = {
+    read: "createReadToolDefinition",
+    write: "createWriteToolDefinition",
+    edit: "createEditToolDefinition",
+    bash: "createBashToolDefinition",
+    grep: "createGrepToolDefinition",
+    find: "createFindToolDefinition",
+    ls: "createLsToolDefinition",
+};
+
+/** What Pi shows of a tool to the model and the checks of its arguments: everything but the doing. */
+const KEPT = [
+    "name", "label", "description", "promptSnippet", "parameters", "outputSchema",
+    "prepareArguments", "constrainedSampling",
+];
+
+/** R45: the sandbox has no PI_* variables, so the rule that speaks of them goes. */
+function guidelines(definition) {
+    return (definition.promptGuidelines ?? []).filter((rule) => !rule.includes("PI_*"));
+}
+
+/**
+ * @param names which of the seven
+ * @param run   ({call, name, input, signal}) → promise of {content, details?, isError}
+ */
+export function remoteTools(pi, names, cwd, run) {
+    return names.map((name) => {
+        if (!Object.hasOwn(FACTORIES, name)) {
+            throw new Error(`unknown tool: ${name}`);
+        }
+        const definition = pi[FACTORIES[name]](cwd);
+        const kept = KEPT.filter((key) => definition[key] !== undefined);
+        return {
+            ...Object.fromEntries(kept.map((key) => [key, definition[key]])),
+            promptGuidelines: guidelines(definition),
+            async execute(call, input, signal) {
+                const result = await run({ call, name, input, signal });
+                return name === "edit" ? withDiff(pi, result, input) : plain(result);
+            },
+        };
+    });
+}
+
+function plain({ content, details, isError }) {
+    return { content: content ?? [], details, isError: isError === true };
+}
+
+/** R54: hands returns the old and new text of the file; diff and patch are made by Pi's code. */
+function withDiff(pi, result, { path }) {
+    const { oldText, newText, ...rest } = result.details ?? {};
+    if (typeof oldText !== "string" || typeof newText !== "string") {
+        return plain(result);
+    }
+    const { diff, firstChangedLine } = pi.generateDiffString(oldText, newText);
+    const patch = pi.generateUnifiedPatch(path, oldText, newText);
+    return plain({ ...result, details: { ...rest, diff, patch, firstChangedLine } });
+}
+
+/** Tool calls waiting for control's answer, by session and call id. */
+export class Calls {
+    #waiting = new Map();
+    #outbox;
+    #session;
+
+    constructor(outbox, session) {
+        this.#outbox = outbox;
+        this.#session = session;
+    }
+
+    run({ call, name, input, signal }) {
+        return new Promise((resolve, reject) => {
+            const giveUp = () => {
+                this.#waiting.delete(call);
+                this.#outbox.send({ t: "tool_cancel", session: this.#session, call });
+                reject(new Error("Interrupted: the call was stopped, its effects are unknown."));
+            };
+            if (signal?.aborted) {
+                reject(new Error("Interrupted before it ran."));
+                return;
+            }
+            signal?.addEventListener("abort", giveUp, { once: true });
+            this.#waiting.set(call, (result) => {
+                signal?.removeEventListener("abort", giveUp);
+                resolve(result);
+            });
+            this.#outbox.send({ t: "tool", session: this.#session, call, name },
+                toJsonLine(input ?? {}));
+        });
+    }
+
+    /** A result nobody waits for (late, after an abort) is dropped. */
+    answer(call, result) {
+        const resolve = this.#waiting.get(call);
+        this.#waiting.delete(call);
+        resolve?.(result);
+    }
+}
