@@ -18,8 +18,10 @@ enum parent_verb {
     /* role → parent, no reply: I am ready. The parent starts the next role when it hears this. */
     PARENT_HELLO = 1,
     /* control → parent. Replies repeat the verb. */
-    PARENT_START_HOST,      /* host.tenant → reply host.id, fd 0 = stream socket to the host */
+    PARENT_START_HOST,      /* host.tenant, "" = none yet → reply host.id, fd 0 = stream socket */
     PARENT_STOP_HOST,       /* host.id: KILL; the exit note follows */
+    PARENT_BIND_HOST,       /* host.id, host.tenant: a spare host (started with tenant "") gets its tenant; the
+                               broker is told by NOTE_GATEWAY first. Once per host: else E_CONFLICT */
     PARENT_SANDBOX_CREATE,  /* sandbox.spec */
     PARENT_SANDBOX_START,   /* sandbox.spec → reply sandbox.socket: path control can connect to */
     PARENT_SANDBOX_STOP,    /* sandbox.spec, sandbox.grace_ms */
@@ -33,7 +35,8 @@ enum parent_verb {
     PARENT_NOTE_LISTEN,     /* to control: fd 0 = the listening socket; text = TLS: fd 1 = cert, fd 2 = key */
     PARENT_NOTE_LINK,       /* to control and broker: fd 0 = their stream socket to each other (again after
                                each broker start) */
-    PARENT_NOTE_GATEWAY,    /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that host */
+    PARENT_NOTE_GATEWAY,    /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that host; for a
+                               known id without fd: the tenant of its gateway is now host.tenant */
     PARENT_NOTE_HOST_EXIT,  /* to control and broker: host.id, host.exit_status (as waitpid) */
     PARENT_NOTE_CREDENTIAL, /* to control: text = provider, credential.data = sealed model key (environment) */
     PARENT_NOTE_STOP        /* to control: drain and exit (SIGTERM) */
