@@ -17,7 +17,10 @@ struct projection {
     bool forked_prefix; /* between a header with parentSession and the fork line: ids are derived */
     json_t *messages;   /* ids of user.message events not yet processed */
     json_t *given;      /* toolCallIds whose result a tool_result line has shown already */
-    int64_t waiting;    /* processed user.messages waiting for their message(user) line */
+    char start_line[64]; /* of the span.model_request_start no assistant line has followed yet, or
+                            "" */
+    int64_t start_at_ms;
+    int64_t waiting; /* processed user.messages waiting for their message(user) line */
 };
 
 /* One line on its way through: what add_event needs to know. */
@@ -73,33 +76,52 @@ const char *projection_event_id(const char *session, const char *line_id, int64_
     return id_make("evt", line_at_ms, hash, out);
 }
 
-/* Completes the event (id unless `keep_id`, seq, times, session) and hands it over. Takes the
- * reference. */
-static void add_event(struct feed *f, json_t *event, bool keep_id)
+/* Completes the event (seq, times, session) and hands it over. Takes the reference. */
+static void add_event_as(struct feed *f, json_t *event, const char *id, bool queued)
 {
     struct projection *p = f->p;
     json_t *whole = json_object();
-    char id[ID_MAX];
-    const char *own = json_get_c(event, "id");
-    if (own == NULL || !keep_id || p->forked_prefix)
-        own = projection_event_id(p->session, f->line_id, f->at_ms, f->index, id);
-    f->index++;
-    json_object_set_new(whole, "id", json_string(own));
+    json_object_set_new(whole, "id", json_string(id));
     json_object_set(whole, "type", json_object_get(event, "type"));
     json_object_set_new(whole, "seq", json_integer(++p->seq));
     if (json_object_get(event, "createdAt"))
         json_object_set(whole, "createdAt", json_object_get(event, "createdAt"));
     else
         json_set_time(whole, "createdAt", f->at_ms);
-    if (keep_id) /* posted by a client: queued until a `processed` line says otherwise */
-        json_object_set_new(whole, "processedAt", json_null());
-    else
-        json_set_time(whole, "processedAt", f->at_ms);
+    json_set_time(whole, "processedAt", queued ? -1 : f->at_ms);
     json_object_set_new(whole, "sessionId", json_string(p->session));
     json_object_update_missing(whole, event);
     json_decref(event);
     f->fn(f->arg, p->seq, whole);
     json_decref(whole);
+}
+
+static void add_event(struct feed *f, json_t *event)
+{
+    char id[ID_MAX];
+    projection_event_id(f->p->session, f->line_id, f->at_ms, f->index++, id);
+    add_event_as(f, event, id, false);
+}
+
+/* An event posted by a client keeps the id of its inbox, except in a fork's copied part. */
+static void add_posted(struct feed *f, json_t *event, const char *own_id)
+{
+    char id[ID_MAX];
+    projection_event_id(f->p->session, f->line_id, f->at_ms, f->index++, id);
+    add_event_as(f, event, f->p->forked_prefix ? id : own_id, true);
+}
+
+/* What the model said: announced under the ids of its request (projection.h). */
+static void add_said(struct feed *f, json_t *event, unsigned preview)
+{
+    struct projection *p = f->p;
+    char id[ID_MAX];
+    unsigned index = f->index++;
+    if (p->start_line[0])
+        projection_event_id(p->session, p->start_line, p->start_at_ms, preview, id);
+    else
+        projection_event_id(p->session, f->line_id, f->at_ms, index, id);
+    add_event_as(f, event, id, false);
 }
 
 static json_t *event_of(const char *type)
@@ -126,16 +148,16 @@ static void feed_user(struct feed *f, const json_t *message)
     }
     json_t *e = event_of("user.message");
     json_object_set_new(e, "content", text_blocks(json_object_get(message, "content")));
-    add_event(f, e, false);
+    add_event(f, e);
 }
 
-static void add_thinking(struct feed *f, const json_t *block)
+static void add_thinking(struct feed *f, const json_t *block, unsigned n)
 {
     json_t *e = event_of("agent.thinking");
     json_object_set(e, "text", json_object_get(block, "thinking"));
     if (json_is_true(json_object_get(block, "redacted")))
         json_object_set_new(e, "redacted", json_true());
-    add_event(f, e, false);
+    add_said(f, e, PREVIEW_THINKING + n);
 }
 
 static void add_tool_use(struct feed *f, const json_t *block)
@@ -144,7 +166,7 @@ static void add_tool_use(struct feed *f, const json_t *block)
     json_object_set(e, "toolCallId", json_object_get(block, "id"));
     json_object_set(e, "name", json_object_get(block, "name"));
     json_object_set(e, "input", json_object_get(block, "arguments"));
-    add_event(f, e, false);
+    add_event(f, e);
 }
 
 static json_t *joined_text(const json_t *content)
@@ -163,21 +185,22 @@ static void add_agent_message(struct feed *f, json_t *take_text, bool partial)
     json_object_set_new(e, "content", json_pack("[{s:s, s:o}]", "type", "text", "text", take_text));
     if (partial)
         json_object_set_new(e, "partial", json_true());
-    add_event(f, e, false);
+    add_said(f, e, PREVIEW_MESSAGE);
 }
 
 static void feed_assistant(struct feed *f, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
-    const char *stop = json_get_c(message, "stopReason");
-    if (stop && strcmp(stop, "error") == 0)
+    struct str stop = json_get_str(message, "stopReason");
+    if (str_is(stop, "error"))
         return; /* the span's end carries it */
-    bool aborted = stop && strcmp(stop, "aborted") == 0;
+    bool aborted = str_is(stop, "aborted");
     size_t i;
     json_t *block;
+    unsigned thoughts = 0;
     if (!aborted)
         json_array_foreach(content, i, block) if (str_is(json_get_str(block, "type"), "thinking"))
-            add_thinking(f, block);
+            add_thinking(f, block, thoughts++);
     json_t *text = joined_text(content);
     if (text)
         add_agent_message(f, text, aborted);
@@ -196,7 +219,7 @@ static void add_tool_result(struct feed *f, const char *call, const json_t *name
     json_object_set_new(e, "isError", json_boolean(json_get_bool(result, "isError", false)));
     if (json_get_bool(result, "interrupted", false))
         json_object_set_new(e, "interrupted", json_true());
-    add_event(f, e, false);
+    add_event(f, e);
 }
 
 static void feed_tool_result(struct feed *f, const json_t *message)
@@ -213,9 +236,10 @@ static void feed_message(struct feed *f, const json_t *entry)
     struct str role = json_get_str(message, "role");
     if (str_is(role, "user"))
         feed_user(f, message);
-    else if (str_is(role, "assistant"))
+    else if (str_is(role, "assistant")) {
         feed_assistant(f, message);
-    else if (str_is(role, "toolResult"))
+        f->p->start_line[0] = 0;
+    } else if (str_is(role, "toolResult"))
         feed_tool_result(f, message);
 }
 
@@ -227,7 +251,7 @@ static void feed_inbox(struct feed *f, const json_t *data)
         return;
     if (str_is(json_get_str(event, "type"), "user.message"))
         json_object_set_new(f->p->messages, id, json_true());
-    add_event(f, json_incref(event), true);
+    add_posted(f, json_incref(event), id);
 }
 
 static void feed_processed(struct feed *f, const json_t *data)
@@ -250,8 +274,13 @@ static void feed_early_result(struct feed *f, const json_t *data)
 static void feed_event_line(struct feed *f, const json_t *data)
 {
     json_t *event = json_object_get(data, "event");
-    if (json_is_object(event) && json_get_c(event, "type"))
-        add_event(f, json_incref(event), false);
+    if (!json_is_object(event) || json_get_c(event, "type") == NULL)
+        return;
+    if (str_is(json_get_str(event, "type"), "span.model_request_start")) {
+        snprintf(f->p->start_line, sizeof f->p->start_line, "%s", f->line_id);
+        f->p->start_at_ms = f->at_ms;
+    }
+    add_event(f, json_incref(event));
 }
 
 static void feed_fork(struct feed *f, const json_t *data)
@@ -259,7 +288,7 @@ static void feed_fork(struct feed *f, const json_t *data)
     f->p->forked_prefix = false;
     json_t *e = event_of("session.forked");
     json_object_update_missing(e, (json_t *)data);
-    add_event(f, e, false);
+    add_event(f, e);
 }
 
 static void feed_custom(struct feed *f, const json_t *entry)
@@ -287,7 +316,7 @@ static void feed_compaction(struct feed *f, const json_t *entry)
         json_object_set(e, kept[i],
                         json_object_get(entry, kept[i]) ? json_object_get(entry, kept[i])
                                                         : json_null());
-    add_event(f, e, false);
+    add_event(f, e);
 }
 
 void projection_feed_json(struct projection *p, const json_t *entry, projection_event_fn fn,

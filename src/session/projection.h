@@ -21,6 +21,13 @@ void projection_feed_json(struct projection *p, const json_t *entry, projection_
                           void *arg);
 int64_t projection_bad_lines(const struct projection *p);
 
+/* Streams announce what the model says before its line exists, so agent.thinking and agent.message
+   take their ids from the line of the request's span.model_request_start, at these indices
+   (thinking counts up), when one stands before them; in an imported log they take them from their
+   own line like every other event. */
+#define PREVIEW_MESSAGE 0x10000u
+#define PREVIEW_THINKING 0x20000u
+
 /* The id of event `index` of a line. `out` has ID_MAX bytes; returns out. */
 const char *projection_event_id(const char *session, const char *line_id, int64_t line_at_ms,
                                 unsigned index, char *out);

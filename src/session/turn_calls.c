@@ -1,0 +1,241 @@
+/* Tool calls of the turn: declared by an assistant line, started once the span's end is durable,
+   answered to the host, closed by Pi's own message(toolResult) line. */
+#include "session/turn_state.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "session/projection.h"
+
+#include <stdio.h>
+
+#define INTERRUPTED_RESULT                                                                         \
+    "{\"content\":[{\"type\":\"text\",\"text\":\"Interrupted by the user before it finished; its " \
+    "effects may be partial.\"}],\"isError\":true,\"interrupted\":true}"
+
+static struct str heap_str(struct str s)
+{
+    return (struct str){mem_copy(s.p, s.n), s.n};
+}
+
+static void call_free(struct call *c)
+{
+    mem_free(c->id);
+    mem_free(c->name);
+    mem_free((char *)c->input.p);
+    mem_free((char *)c->result.p);
+    mem_free(c);
+}
+
+struct call *calls_find(struct turn *t, const char *id)
+{
+    struct call *c = t->calls;
+    while (c && strcmp(c->id, id) != 0)
+        c = c->next;
+    return c;
+}
+
+/* How many events the projection makes of the line before its tool calls. */
+static unsigned events_before_calls(const json_t *content)
+{
+    unsigned n = 0;
+    bool text = false;
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block)
+    {
+        n += str_is(json_get_str(block, "type"), "thinking");
+        text = text ||
+               (str_is(json_get_str(block, "type"), "text") && json_get_str(block, "text").n > 0);
+    }
+    return n + text;
+}
+
+void calls_declare(struct turn *t, const json_t *entry, const json_t *message)
+{
+    const json_t *content = json_object_get(message, "content");
+    const char *line = json_get_c(entry, "id"), *at_text = json_get_c(entry, "timestamp");
+    int64_t at = 0;
+    if (at_text == NULL || !clock_parse(at_text, &at))
+        at = 0;
+    unsigned index = events_before_calls(content);
+    struct call **tail = &t->calls;
+    calls_clear(t);
+    size_t i;
+    json_t *block;
+    json_array_foreach(content, i, block)
+    {
+        const char *id = json_get_c(block, "id"), *name = json_get_c(block, "name");
+        if (!str_is(json_get_str(block, "type"), "toolCall") || id == NULL || name == NULL)
+            continue;
+        struct call *c = mem_alloc(sizeof *c);
+        c->id = mem_strdup(id);
+        c->name = mem_strdup(name);
+        projection_event_id(t->o.session, line ? line : "", at, index++, c->event_id);
+        AUTO_BUF input = {0};
+        json_write(json_object_get(block, "arguments"), &input);
+        c->input = heap_str(buf_str(&input));
+        *tail = c;
+        tail = &c->next;
+    }
+}
+
+void calls_close(struct turn *t, const char *id)
+{
+    for (struct call **at = &t->calls; *at; at = &(*at)->next) {
+        struct call *c = *at;
+        if (strcmp(c->id, id) != 0)
+            continue;
+        *at = c->next;
+        call_free(c);
+        return;
+    }
+}
+
+void calls_clear(struct turn *t)
+{
+    while (t->calls) {
+        struct call *c = t->calls;
+        t->calls = c->next;
+        call_free(c);
+    }
+}
+
+void calls_requested(struct step *s, const struct turn_input *in)
+{
+    struct call *c = calls_find(s->t, in->id);
+    if (c == NULL || c->state != CALL_DECLARED || s->t->aborting) {
+        /* Not in the log: it must not run (the entry always precedes the call). Or too late. */
+        struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
+        e->id = arena_strdup(s->a, in->id);
+        e->bytes = STR(INTERRUPTED_RESULT);
+        return;
+    }
+    mem_free((char *)c->input.p);
+    c->input = heap_str(in->bytes); /* as validated by Pi */
+    c->state = CALL_REQUESTED;
+}
+
+void calls_try_start(struct step *s)
+{
+    if (s->t->request.open || s->t->aborting)
+        return;
+    for (struct call *c = s->t->calls; c; c = c->next) {
+        if (c->state != CALL_REQUESTED)
+            continue;
+        c->state = CALL_RUNNING;
+        struct turn_effect *e = step_effect(s, EFFECT_TOOL_START);
+        e->id = arena_strdup(s->a, c->id);
+        e->name = arena_strdup(s->a, c->name);
+        e->bytes = arena_str(s->a, c->input);
+    }
+}
+
+void calls_update(struct step *s, const struct turn_input *in)
+{
+    struct call *c = calls_find(s->t, in->id);
+    if (c == NULL || c->state != CALL_RUNNING)
+        return;
+    json_t *delta = json_pack("{s:s, s:I}", "type", "text", "index", (json_int_t)in->number);
+    json_set_str(delta, "text", in->bytes);
+    step_frame(
+        s, "event_delta", "agent.tool_result",
+        json_pack("{s:s, s:s, s:o}", "eventId", c->event_id, "toolCallId", c->id, "delta", delta));
+}
+
+void call_set_result(struct call *c, struct str result)
+{
+    mem_free((char *)c->result.p);
+    c->result = heap_str(result);
+    c->state = CALL_DONE;
+}
+
+static void show_result(struct step *s, struct call *c)
+{
+    json_t *result = NULL;
+    if (c->shown || json_read(c->result, &result))
+        return;
+    c->shown = true;
+    step_control(
+        s, "pi-managed:tool_result",
+        json_pack("{s:s, s:s, s:o}", "toolCallId", c->id, "toolName", c->name, "result", result));
+}
+
+bool calls_all_done(const struct turn *t)
+{
+    for (const struct call *c = t->calls; c; c = c->next)
+        if (c->state != CALL_DONE)
+            return false;
+    return true;
+}
+
+void calls_result(struct step *s, const struct turn_input *in)
+{
+    struct turn *t = s->t;
+    struct call *c = calls_find(t, in->id);
+    if (c == NULL || c->state == CALL_DONE)
+        return;
+    call_set_result(c, in->bytes);
+    if (!calls_all_done(t)) /* Pi writes a batch's results when all are in: keep this one now */
+        show_result(s, c);
+    if (t->in_run) {
+        struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
+        e->id = arena_strdup(s->a, c->id);
+        e->bytes = arena_str(s->a, c->result);
+    } else if (t->resuming && t->host == HOST_OPEN) {
+        turn_begin_run(s);
+    }
+}
+
+void calls_cancel_all(struct step *s)
+{
+    for (struct call *c = s->t->calls; c; c = c->next) {
+        if (c->state == CALL_RUNNING) {
+            step_effect(s, EFFECT_TOOL_CANCEL)->id = arena_strdup(s->a, c->id);
+        } else if (c->state == CALL_REQUESTED) {
+            call_set_result(c, STR(INTERRUPTED_RESULT));
+            struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
+            e->id = arena_strdup(s->a, c->id);
+            e->bytes = arena_str(s->a, c->result);
+        }
+    }
+}
+
+void calls_attach_all(struct step *s)
+{
+    for (struct call *c = s->t->calls; c; c = c->next) {
+        if (c->state == CALL_DONE)
+            continue;
+        c->state = CALL_RUNNING;
+        struct turn_effect *e = step_effect(s, EFFECT_TOOL_ATTACH);
+        e->id = arena_strdup(s->a, c->id);
+        e->name = arena_strdup(s->a, c->name);
+    }
+}
+
+struct str calls_resume_lines(struct step *s)
+{
+    AUTO_BUF lines = {0};
+    for (struct call *c = s->t->calls; c; c = c->next) {
+        json_t *result = NULL;
+        if (json_read(c->result, &result))
+            continue;
+        json_object_set_new(result, "role", json_string("toolResult"));
+        json_object_set_new(result, "toolCallId", json_string(c->id));
+        json_object_set_new(result, "toolName", json_string(c->name));
+        json_object_set_new(result, "timestamp", json_integer(s->now_ms));
+        json_write(result, &lines);
+        buf_add_char(&lines, '\n');
+        json_decref(result);
+    }
+    return arena_str(s->a, buf_str(&lines));
+}
+
+/* R22: every call still open when an interrupted turn ends gets its result event. */
+void calls_show_interrupted(struct step *s)
+{
+    for (struct call *c = s->t->calls; c; c = c->next) {
+        if (c->state != CALL_DONE)
+            call_set_result(c, STR(INTERRUPTED_RESULT));
+        show_result(s, c);
+    }
+}

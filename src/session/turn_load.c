@@ -1,0 +1,175 @@
+/* The machine's state from log lines: the same changes when a line is loaded and when Pi sends it.
+ */
+#include "session/turn_state.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+
+struct queued *turn_queue_push(struct turn *t, const char *id, const json_t *event)
+{
+    struct queued *q = mem_alloc(sizeof *q);
+    snprintf(q->id, sizeof q->id, "%s", id);
+    q->content = json_deep_copy(json_object_get(event, "content"));
+    q->steer = str_is(json_get_str(event, "deliverAs"), "steer");
+    struct queued **tail = &t->queue;
+    while (*tail)
+        tail = &(*tail)->next;
+    *tail = q;
+    return q;
+}
+
+void turn_queue_drop(struct turn *t, struct queued *q)
+{
+    struct queued **at = &t->queue;
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    json_decref(q->content);
+    mem_free(q);
+}
+
+static void note_user(struct turn *t)
+{
+    struct queued *q = t->queue;
+    while (q && !q->processed)
+        q = q->next;
+    if (q)
+        turn_queue_drop(t, q);
+    t->last_role = LAST_USER;
+}
+
+static void note_assistant(struct turn *t, const json_t *entry, const json_t *message)
+{
+    struct str stop = json_get_str(message, "stopReason");
+    t->last_role = LAST_ASSISTANT;
+    t->last_failed = str_is(stop, "error");
+    mem_free(t->last_error);
+    const char *text = json_get_c(message, "errorMessage");
+    t->last_error = text ? mem_strdup(text) : NULL;
+    if (str_is(stop, "toolUse"))
+        calls_declare(t, entry, message);
+}
+
+static void note_message(struct turn *t, const json_t *entry)
+{
+    const json_t *message = json_object_get(entry, "message");
+    struct str role = json_get_str(message, "role");
+    const char *call = json_get_c(message, "toolCallId");
+    if (str_is(role, "user")) {
+        note_user(t);
+    } else if (str_is(role, "assistant")) {
+        note_assistant(t, entry, message);
+    } else if (str_is(role, "toolResult")) {
+        t->last_role = LAST_TOOL_RESULT;
+        if (call)
+            calls_close(t, call);
+    }
+}
+
+/* A line of Pi's: moves the leaf. */
+void turn_note_entry(struct turn *t, const json_t *entry)
+{
+    const char *id = json_get_c(entry, "id");
+    if (id)
+        snprintf(t->leaf, sizeof t->leaf, "%s", id);
+    if (str_is(json_get_str(entry, "type"), "message"))
+        note_message(t, entry);
+}
+
+static void load_inbox(struct turn *t, const json_t *data)
+{
+    const json_t *event = json_object_get(data, "event");
+    const char *id = json_get_c(event, "id");
+    if (id == NULL)
+        return;
+    json_object_set_new(t->known, id, json_true());
+    if (str_is(json_get_str(event, "type"), "user.message"))
+        turn_queue_push(t, id, event);
+    else if (str_is(json_get_str(event, "type"), "user.interrupt") && t->running)
+        t->aborting = true;
+}
+
+static void load_processed(struct turn *t, const json_t *data)
+{
+    const char *id = json_get_c(data, "eventId");
+    for (struct queued *q = t->queue; id && q; q = q->next) {
+        if (strcmp(q->id, id) != 0)
+            continue;
+        q->processed = true;
+        if (json_get_bool(data, "withdrawn", false))
+            turn_queue_drop(t, q);
+        return;
+    }
+}
+
+static void load_early_result(struct turn *t, const json_t *data)
+{
+    const char *id = json_get_c(data, "toolCallId");
+    struct call *c = id ? calls_find(t, id) : NULL;
+    if (c == NULL)
+        return;
+    AUTO_BUF result = {0};
+    json_write(json_object_get(data, "result"), &result);
+    call_set_result(c, buf_str(&result));
+    c->shown = true;
+}
+
+static void load_event(struct turn *t, const json_t *entry, const json_t *event)
+{
+    struct str type = json_get_str(event, "type");
+    if (str_is(type, "session.status_run_started")) {
+        t->running = true;
+    } else if (str_is(type, "session.status_idle")) {
+        t->running = t->aborting = false;
+        calls_clear(t);
+    } else if (str_is(type, "span.model_request_start")) {
+        const char *id = json_get_c(entry, "id"), *at = json_get_c(entry, "timestamp");
+        t->requests = json_get_int(event, "requestNumber", t->requests + 1);
+        t->request.open = true;
+        snprintf(t->request.line_id, sizeof t->request.line_id, "%s", id ? id : "");
+        if (at == NULL || !clock_parse(at, &t->request.line_at_ms))
+            t->request.line_at_ms = 0;
+    } else if (str_is(type, "span.model_request_end")) {
+        request_forget(&t->request);
+        request_apply_end(t, event);
+    }
+}
+
+static void load_control(struct turn *t, const json_t *entry)
+{
+    struct str type = json_get_str(entry, "customType");
+    const json_t *data = json_object_get(entry, "data");
+    if (str_is(type, "pi-managed:inbox"))
+        load_inbox(t, data);
+    else if (str_is(type, "pi-managed:processed"))
+        load_processed(t, data);
+    else if (str_is(type, "pi-managed:tool_result"))
+        load_early_result(t, data);
+    else if (str_is(type, "pi-managed:event"))
+        load_event(t, entry, json_object_get(data, "event"));
+    else if (str_is(type, "pi-managed:fork"))
+        t->usage = (struct session_usage){0};
+}
+
+void turn_load_line(struct turn *t, struct str line)
+{
+    CHECK(t, TURN_MAGIC);
+    json_t *parsed = NULL;
+    struct err_slot saved;
+    err_save(&saved);
+    if (json_read(line, &parsed)) {
+        err_restore(&saved); /* a damaged line is reported by history and the projection */
+        return;
+    }
+    AUTO_JSON entry = parsed;
+    struct str type = json_get_str(entry, "type");
+    if (str_is(type, "session"))
+        t->has_header = true;
+    else if (str_is(type, "custom") &&
+             str_starts(json_get_str(entry, "customType"), STR("pi-managed:")))
+        load_control(t, entry);
+    else
+        turn_note_entry(t, entry);
+}

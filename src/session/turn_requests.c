@@ -1,0 +1,200 @@
+/* Model requests of the turn: spans in the log, usage and price, and the live previews of what the
+ * model says. */
+#include "session/turn_state.h"
+
+#include "base/mem.h"
+#include "session/projection.h"
+
+#include <stdio.h>
+
+void request_forget(struct request *r)
+{
+    json_decref(r->end);
+    *r = (struct request){.hold_until_ms = -1};
+}
+
+void request_begin(struct step *s, const struct turn_input *in)
+{
+    struct turn *t = s->t;
+    if (!t->running || t->aborting) {
+        struct turn_effect *e = step_effect(s, EFFECT_REQUEST_REFUSE);
+        e->id = arena_strdup(s->a, in->id);
+        e->name = t->aborting ? "interrupted" : "session_not_running";
+        e->text = "The session is not running a turn.";
+        return;
+    }
+    request_expire(s, true);
+    struct request *r = &t->request;
+    r->open = true;
+    snprintf(r->id, sizeof r->id, "%s", in->id);
+    t->requests++;
+    const char *line =
+        step_event(s, json_pack("{s:s, s:I, s:i, s:s, s:s}", "type", "span.model_request_start",
+                                "requestNumber", (json_int_t)t->requests, "attempt", 1, "provider",
+                                t->o.provider, "model", t->o.model));
+    snprintf(r->line_id, sizeof r->line_id, "%s", line);
+    r->line_at_ms = s->now_ms;
+    struct turn_effect *e = step_effect(s, EFFECT_REQUEST_GO);
+    e->id = arena_strdup(s->a, in->id);
+    e->number = t->requests;
+}
+
+static struct session_usage usage_of(const json_t *j)
+{
+    return (struct session_usage){
+        .input_tokens = json_get_int(j, "inputTokens", 0),
+        .output_tokens = json_get_int(j, "outputTokens", 0),
+        .cache_read_tokens = json_get_int(j, "cacheReadInputTokens", 0),
+        .cache_creation_tokens = json_get_int(j, "cacheCreationInputTokens", 0),
+        .estimated = json_get_bool(j, "estimated", false),
+    };
+}
+
+/* Usage and failure of a span.model_request_end event, from the log or as it is written. */
+void request_apply_end(struct turn *t, const json_t *event)
+{
+    struct session_usage u = usage_of(json_object_get(event, "usage"));
+    t->usage.input_tokens += u.input_tokens;
+    t->usage.output_tokens += u.output_tokens;
+    t->usage.cache_read_tokens += u.cache_read_tokens;
+    t->usage.cache_creation_tokens += u.cache_creation_tokens;
+    t->usage.cost_usd += json_get_real(event, "costUsd", 0);
+    t->usage.estimated = t->usage.estimated || u.estimated;
+    const json_t *error = json_object_get(event, "error");
+    const char *code = json_get_c(error, "code");
+    mem_free(t->error_code);
+    t->error_code = code ? mem_strdup(code) : NULL;
+    t->error_unrecoverable = json_get_bool(error, "unrecoverable", false);
+}
+
+static void add_price(struct turn *t, json_t *event)
+{
+    const json_t *usage = json_object_get(event, "usage");
+    if (!json_is_object(usage))
+        return;
+    struct session_usage u = usage_of(usage);
+    json_t *price = json_object();
+    bool known = false;
+    double cost = t->o.price(t->o.price_arg, &u, price, &known);
+    if (known) {
+        json_object_set(event, "price", price);
+        json_object_set_new(event, "costUsd", json_real(cost));
+    }
+    json_decref(price);
+}
+
+static void write_end(struct step *s)
+{
+    struct turn *t = s->t;
+    struct request *r = &t->request;
+    json_t *e = json_pack("{s:s, s:I, s:i, s:s, s:s}", "type", "span.model_request_end",
+                          "requestNumber", (json_int_t)t->requests, "attempt", 1, "provider",
+                          t->o.provider, "model", t->o.model);
+    static const char *const copied[] = {"status",     "usage",   "ttftMs",
+                                         "durationMs", "aborted", "error"};
+    for (size_t i = 0; r->end && i < sizeof copied / sizeof *copied; i++)
+        if (json_object_get(r->end, copied[i]))
+            json_object_set(e, copied[i], json_object_get(r->end, copied[i]));
+    if (r->end == NULL)
+        json_object_set_new(e, "error",
+                            json_pack("{s:s, s:s}", "code", "request_lost", "message",
+                                      "The request was cut off before its usage was known."));
+    add_price(t, e);
+    request_apply_end(t, e);
+    step_event(s, e);
+    request_forget(r);
+}
+
+static void hold_or_write(struct step *s)
+{
+    struct request *r = &s->t->request;
+    if (r->end && r->answered)
+        write_end(s);
+    else if (r->hold_until_ms < 0)
+        r->hold_until_ms = s->now_ms + SPAN_HOLD_MS;
+}
+
+void request_answered(struct step *s)
+{
+    struct request *r = &s->t->request;
+    if (!r->open)
+        return;
+    r->answered = true;
+    hold_or_write(s);
+}
+
+void request_end(struct step *s, const struct turn_input *in)
+{
+    struct request *r = &s->t->request;
+    if (!r->open || strcmp(r->id, in->id) != 0 || r->end)
+        return;
+    r->end = json_deep_copy(in->event);
+    hold_or_write(s);
+}
+
+void request_expire(struct step *s, bool at_once)
+{
+    struct request *r = &s->t->request;
+    if (!r->open)
+        return;
+    if (at_once || (r->hold_until_ms >= 0 && s->now_ms >= r->hold_until_ms))
+        write_end(s);
+}
+
+/* ---- previews (R18) ---- */
+
+/* Preview and final event share their id: both come from the request's start line (projection.c).
+ */
+static void announce(struct step *s, const char *event_type, unsigned index)
+{
+    const struct request *r = &s->t->request;
+    char id[ID_MAX];
+    projection_event_id(s->t->o.session, r->line_id, r->line_at_ms, index, id);
+    step_frame(s, "event_start", "agent.message",
+               json_pack("{s:s, s:s}", "eventId", id, "eventType", event_type));
+}
+
+void request_delta(struct step *s, const json_t *envelope)
+{
+    struct request *r = &s->t->request;
+    struct str kind = json_get_str(envelope, "kind");
+    if (!r->open || s->t->aborting)
+        return;
+    if (str_is(kind, "discarded")) {
+        request_discard_previews(s);
+    } else if (str_is(kind, "thinking_start")) {
+        announce(s, "agent.thinking", PREVIEW_THINKING + r->thinking_announced++);
+    } else if (str_is(kind, "text")) {
+        if (!r->text_announced)
+            announce(s, "agent.message", PREVIEW_MESSAGE);
+        r->text_announced = true;
+        char id[ID_MAX];
+        projection_event_id(s->t->o.session, r->line_id, r->line_at_ms, PREVIEW_MESSAGE, id);
+        json_t *delta = json_pack("{s:s, s:I}", "type", "text", "index",
+                                  (json_int_t)json_get_int(envelope, "index", 0));
+        json_set_str(delta, "text", json_get_str(envelope, "text"));
+        step_frame(s, "event_delta", "agent.message",
+                   json_pack("{s:s, s:o}", "eventId", id, "delta", delta));
+    }
+}
+
+static void discard(struct step *s, unsigned index)
+{
+    const struct request *r = &s->t->request;
+    char id[ID_MAX];
+    projection_event_id(s->t->o.session, r->line_id, r->line_at_ms, index, id);
+    step_frame(s, "event_discarded", "agent.message", json_pack("{s:s}", "eventId", id));
+}
+
+void request_discard_previews(struct step *s)
+{
+    struct request *r = &s->t->request;
+    if (!r->open)
+        return;
+    if (r->text_announced)
+        discard(s, PREVIEW_MESSAGE);
+    for (unsigned i = 0; i < r->thinking_announced; i++)
+        discard(s, PREVIEW_THINKING + i);
+    r->text_announced = false;
+    r->thinking_announced = 0;
+}

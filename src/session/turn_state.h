@@ -1,0 +1,147 @@
+/* The inside of the turn machine, shared by the turn*.c files and nobody else. */
+#ifndef SESSION_TURN_STATE_H
+#define SESSION_TURN_STATE_H
+
+#include "base/id.h"
+#include "session/turn.h"
+
+#define TURN_MAGIC 0x7042b1e5u
+#define LINE_ID_MAX 40
+#define SPAN_HOLD_MS 1000 /* LOG.md: control holds a span's end at most this long */
+#define HOST_LOSSES_MAX 3 /* in a row without a new line: give up the turn */
+
+enum host_state {
+    HOST_NONE,
+    HOST_OPENING,
+    HOST_OPEN
+};
+
+/* A posted user.message. Waiting until a `processed` line is written (then it was handed to Pi),
+   gone when Pi's own user line stands in the log. */
+struct queued {
+    struct queued *next;
+    char id[ID_MAX];
+    json_t *content;
+    bool steer, processed;
+};
+
+/* A tool call of the last assistant line, until its message(toolResult) line.
+   DECLARED: in the log. REQUESTED: the host asked for it, held until the span's end is durable.
+   RUNNING: with a tool thread. DONE: result known, given to the host or kept for the resume. */
+enum call_state {
+    CALL_DECLARED,
+    CALL_REQUESTED,
+    CALL_RUNNING,
+    CALL_DONE
+};
+struct call {
+    struct call *next;
+    enum call_state state;
+    char *id, *name;
+    char event_id[ID_MAX];    /* of its agent.tool_use, for deltas */
+    struct str input, result; /* heap; result n > 0 when DONE */
+    bool shown;               /* a tool_result line stands in the log */
+};
+
+/* The model request under way. Its end is written after the assistant line it produced. */
+struct request {
+    bool open;
+    char id[ID_MAX * 2];
+    char line_id[LINE_ID_MAX]; /* of its start line: previews take their event ids from it */
+    int64_t line_at_ms;
+    json_t *end;           /* arrived but not yet written */
+    bool answered;         /* its assistant (or compaction) line stands */
+    int64_t hold_until_ms; /* -1 while neither end nor answer arrived */
+    bool text_announced;   /* event_start sent */
+    unsigned thinking_announced;
+};
+
+struct turn {
+    unsigned magic;
+    struct turn_options o;
+    bool has_header;
+    bool running; /* session status */
+    enum host_state host;
+    bool in_run;   /* Pi works on a prompt or resume of ours */
+    bool aborting; /* a user.interrupt is being carried out */
+    bool resuming; /* the next run continues what a crash cut off */
+    bool blocked;  /* the last turn failed: queued messages wait for the next post */
+    bool settled;  /* Pi is done, but a span's end is still held */
+    bool settled_aborted;
+    char *settled_error;
+    unsigned host_losses;
+    char leaf[LINE_ID_MAX]; /* last Pi entry of the active branch: parent of control lines */
+    enum last_role {
+        LAST_NONE,
+        LAST_USER,
+        LAST_ASSISTANT,
+        LAST_TOOL_RESULT
+    } last_role;
+    bool last_failed; /* last assistant line has stopReason error */
+    char *last_error;
+    char *error_code; /* of the last span end, NULL if it had none */
+    bool error_unrecoverable;
+    struct queued *queue;
+    struct call *calls;
+    int64_t requests; /* number of the newest */
+    struct request request;
+    struct session_usage usage;
+    json_t *known; /* inbox event ids in the log */
+};
+
+/* One step on its way: the machine, where lines and effects go, and the time. */
+struct step {
+    struct turn *t;
+    struct arena *a;
+    struct turn_output *out;
+    struct turn_effect **tail;
+    int64_t now_ms;
+};
+
+/* turn.c: lines and effects */
+void step_line(struct step *s, struct str line);
+/* A control line; returns its id in the arena. Takes data. */
+const char *step_control(struct step *s, const char *custom_type, json_t *take_data);
+const char *step_event(struct step *s, json_t *take_event); /* a pi-managed:event line */
+struct turn_effect *step_effect(struct step *s, enum turn_effect_kind kind);
+void step_frame(struct step *s, const char *type, const char *delta_of, json_t *take_frame);
+void step_error(struct step *s, const char *code, const char *message, const char *retry_type);
+
+/* turn.c: what several parts set off */
+void turn_begin_run(struct step *s);
+void turn_finish(struct step *s, const char *stop_type);
+void turn_try_settle(struct step *s);
+
+/* turn_calls.c */
+void calls_declare(struct turn *t, const json_t *entry, const json_t *message);
+struct call *calls_find(struct turn *t, const char *id);
+void calls_close(struct turn *t, const char *id); /* its message(toolResult) stands */
+void calls_clear(struct turn *t);
+void calls_requested(struct step *s, const struct turn_input *in);
+void calls_try_start(struct step *s);
+void calls_update(struct step *s, const struct turn_input *in);
+void calls_result(struct step *s, const struct turn_input *in);
+void calls_cancel_all(struct step *s);
+bool calls_all_done(const struct turn *t);
+void calls_attach_all(struct step *s);
+/* The toolResult messages of every open call, a line each, for EFFECT_HOST_RESUME. */
+struct str calls_resume_lines(struct step *s);
+void calls_show_interrupted(struct step *s);
+void call_set_result(struct call *c, struct str result);
+
+/* turn_requests.c */
+void request_begin(struct step *s, const struct turn_input *in);
+void request_end(struct step *s, const struct turn_input *in);
+void request_answered(struct step *s);
+void request_expire(struct step *s, bool at_once);
+void request_delta(struct step *s, const json_t *envelope);
+void request_discard_previews(struct step *s);
+void request_apply_end(struct turn *t, const json_t *event); /* usage and error of a span end */
+void request_forget(struct request *r);
+
+/* turn_load.c: state changes by a line, shared by loading and by lines as they arrive */
+void turn_note_entry(struct turn *t, const json_t *entry);
+struct queued *turn_queue_push(struct turn *t, const char *id, const json_t *event);
+void turn_queue_drop(struct turn *t, struct queued *q);
+
+#endif
