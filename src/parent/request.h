@@ -1,8 +1,8 @@
-/* The parent's vocabulary: all that roles may ask of it and all it tells them. One SOCK_SEQPACKET pair per
-   role, on descriptor 3 of the role; one message is one struct parent_message with at most FD_PASS_MAX
-   descriptors riding along. Fixed structs, no parsing: the parent checks every field it uses.
-   Requests carry an id; the reply repeats it with status and reason. Requests are answered in any order.
-   Both ends are the same binary, so layout never differs. */
+/* The parent's vocabulary: all that roles may ask of it and all it tells them. One SOCK_SEQPACKET
+   pair per role, on descriptor 3 of the role; one message is one struct parent_message with at most
+   FD_PASS_MAX descriptors riding along. Fixed structs, no parsing: the parent checks every field it
+   uses. Requests carry an id; the reply repeats it with status and reason. Requests are answered in
+   any order. Both ends are the same binary, so layout never differs. */
 #ifndef PARENT_REQUEST_H
 #define PARENT_REQUEST_H
 
@@ -20,25 +20,31 @@ enum parent_verb {
     /* control → parent. Replies repeat the verb. */
     PARENT_START_HOST,      /* host.tenant, "" = none yet → reply host.id, fd 0 = stream socket */
     PARENT_STOP_HOST,       /* host.id: KILL; the exit note follows */
-    PARENT_BIND_HOST,       /* host.id, host.tenant: a spare host (started with tenant "") gets its tenant; the
-                               broker is told by NOTE_GATEWAY first. Once per host: else E_CONFLICT */
+    PARENT_BIND_HOST,       /* host.id, host.tenant: a spare host (started with tenant "") gets its
+                               tenant; the       broker is told by NOTE_GATEWAY first. Once per host: else
+                               E_CONFLICT */
     PARENT_SANDBOX_CREATE,  /* sandbox.spec */
     PARENT_SANDBOX_START,   /* sandbox.spec → reply sandbox.socket: path control can connect to */
     PARENT_SANDBOX_STOP,    /* sandbox.spec, sandbox.grace_ms */
     PARENT_SANDBOX_DESTROY, /* sandbox.spec */
     PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status */
-    PARENT_SANDBOX_LIST,    /* list.from = index → reply status of that one, list.total (R35) */
+    PARENT_SANDBOX_LIST, /* list.from = index → reply list.item.id of that one ("" past the end),
+                            list.total. Ask STATS, STOP or DESTROY with that id alone (R35) */
     /* broker → parent */
-    PARENT_OPEN_CREDENTIAL, /* credential.session, credential.data sealed → reply credential.data opened */
+    PARENT_OPEN_CREDENTIAL, /* credential.session, credential.data sealed → reply credential.data
+                               opened */
     /* parent → role, no reply */
-    PARENT_NOTE_CONFIG,     /* to control and broker first: struct parent_config */
-    PARENT_NOTE_LISTEN,     /* to control: fd 0 = the listening socket; text = TLS: fd 1 = cert, fd 2 = key */
-    PARENT_NOTE_LINK,       /* to control and broker: fd 0 = their stream socket to each other (again after
-                               each broker start) */
-    PARENT_NOTE_GATEWAY,    /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that host; for a
-                               known id without fd: the tenant of its gateway is now host.tenant */
+    PARENT_NOTE_CONFIG,  /* to control and broker first: struct parent_config */
+    PARENT_NOTE_LISTEN,  /* to control: fd 0 = the listening socket; text = TLS: fd 1 = cert, fd 2 =
+                            key */
+    PARENT_NOTE_LINK,    /* to control and broker: fd 0 = their stream socket to each other (again
+                            after    each broker start) */
+    PARENT_NOTE_GATEWAY, /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that
+                            host; for a known id without fd: the tenant of its gateway is now
+                            host.tenant */
     PARENT_NOTE_HOST_EXIT,  /* to control and broker: host.id, host.exit_status (as waitpid) */
-    PARENT_NOTE_CREDENTIAL, /* to control: text = provider, credential.data = sealed model key (environment) */
+    PARENT_NOTE_CREDENTIAL, /* to control: text = provider, credential.data = sealed model key
+                               (environment) */
     PARENT_NOTE_STOP        /* to control: drain and exit (SIGTERM) */
 };
 
@@ -69,16 +75,17 @@ struct parent_config {
     char tenant[ID_MAX];               /* that tenant; "" otherwise. Environment keys are its own */
     bool zones_separated;              /* own uid per role */
     unsigned char seal_public_key[32]; /* vault seals are made with this */
-    unsigned char control_key[32];     /* to control only: stable over restarts; sign cursors, key caches */
+    unsigned char
+        control_key[32]; /* to control only: stable over restarts; sign cursors, key caches */
     char allow_private[PARENT_TEXT_MAX * 4]; /* --allow-private as given, for the dial guard */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */
 };
 
 struct parent_message {
-    uint32_t verb; /* enum parent_verb */
-    uint32_t id;   /* of the request; 0 in notes */
-    int32_t status; /* err, in replies */
+    uint32_t verb;              /* enum parent_verb */
+    uint32_t id;                /* of the request; 0 in notes */
+    int32_t status;             /* err, in replies */
     char text[PARENT_TEXT_MAX]; /* reason in failed replies */
     union {
         struct parent_host host;

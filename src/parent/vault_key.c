@@ -45,8 +45,9 @@ static err parse_key(const char *path, struct str text, struct vault_key *k)
         text.n--;
     if (sodium_hex2bin(k->private, sizeof k->private, text.p, text.n, NULL, &n, NULL) != 0 ||
         n != sizeof k->private || text.n != 2 * sizeof k->private)
-        return fail(E_INVALID, "%s is not a vault key. Restore it from a backup: what is sealed in "
-                               "this data directory cannot be opened without it",
+        return fail(E_INVALID,
+                    "%s is not a vault key. Restore it from a backup: what is sealed in "
+                    "this data directory cannot be opened without it",
                     path);
     crypto_scalarmult_base(k->public, k->private);
     return 0;
@@ -127,6 +128,7 @@ err vault_open(const struct vault_key *k, struct str sealed, struct secret **out
         *out_plain = secret_new((struct str){(char *)plain, n});
     sodium_memzero(plain, n);
     mem_free(plain);
-    return rc == 0 ? 0 : fail(E_INVALID, "the sealed credential was made for another vault key or "
-                                         "was changed");
+    return rc == 0 ? 0
+                   : fail(E_INVALID, "the sealed credential was made for another vault key or "
+                                     "was changed");
 }

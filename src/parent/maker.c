@@ -1,0 +1,57 @@
+#include "parent/maker.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+static err run_verb(const struct sandbox_provider *provider, const struct maker_request *r,
+                    struct sandbox_status *out)
+{
+    struct sandbox_place place = {
+        .dir = r->dir,
+        .socket = r->socket,
+        .socket_owner = r->socket_owner,
+        .uid_base = r->uid_base,
+        .runtime = r->runtime,
+    };
+    switch (r->verb) {
+    case PARENT_SANDBOX_CREATE:
+        return provider->create(&r->spec, &place);
+    case PARENT_SANDBOX_START:
+        return provider->start(&r->spec, &place);
+    case PARENT_SANDBOX_STOP:
+        return provider->stop(&r->spec, &place, r->grace_ms);
+    case PARENT_SANDBOX_DESTROY:
+        return provider->destroy(&r->spec, &place);
+    case PARENT_SANDBOX_STATS:
+        return provider->status(&r->spec, &place, out);
+    default:
+        return fail(E_INVALID, "the maker knows no verb %u", r->verb);
+    }
+}
+
+int maker_main(void)
+{
+    struct maker_request *request = mem_alloc(sizeof *request);
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    int fds[FD_PASS_MAX];
+    size_t n = 0;
+    if (fd_recv(PARENT_FD, request, sizeof *request, &n, fds) || n != sizeof *request) {
+        log_error("the maker got no request");
+        return 1;
+    }
+    const struct sandbox_provider *provider = sandbox_provider_named(request->provider);
+    reply->verb = request->verb;
+    reply->status =
+        provider ? run_verb(provider, request, &reply->status_of)
+                 : fail(E_UNAVAILABLE, "there is no sandbox provider \"%s\"", request->provider);
+    if (reply->status)
+        snprintf(reply->text, sizeof reply->text, "%.*s", (int)sizeof reply->text - 1, err_text());
+    err e = fd_send(PARENT_FD, reply, sizeof *reply, NULL, 0);
+    mem_free(request);
+    mem_free(reply);
+    return e ? 1 : 0;
+}

@@ -1,0 +1,24 @@
+/* The one-shot process that does one sandbox verb for the parent and ends. It keeps the parent's
+   privilege, so it reads nothing but the validated request on descriptor 3. */
+#ifndef PARENT_MAKER_H
+#define PARENT_MAKER_H
+
+#include <limits.h>
+
+#include "parent/request.h"
+
+/* Parent → maker, one message. The maker answers with one struct parent_message: status, text,
+ * status_of. */
+struct maker_request {
+    uint32_t verb; /* PARENT_SANDBOX_* but LIST */
+    char provider[32];
+    struct sandbox_spec spec;
+    uint32_t grace_ms;
+    uid_t socket_owner;
+    uint32_t uid_base;
+    char dir[PATH_MAX], socket[108], runtime[PATH_MAX];
+};
+
+int maker_main(void);
+
+#endif

@@ -1,0 +1,444 @@
+#include "parent/sandboxes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/fd.h"
+#include "base/mem.h"
+#include "parent/maker.h"
+#include "parent/roles.h"
+
+#define WAITING_MAX 1024
+#define UID_FIRST 1000000u
+#define UID_COUNT 65536u
+#define UID_RANGES 60000u /* the last one ends below 2^32 */
+
+struct maker {
+    pid_t pid; /* 0: free */
+    int fd;    /* -1 once it answered */
+    int64_t deadline_ms;
+    struct parent_message request;
+};
+
+struct waiting {
+    struct waiting *next;
+    struct parent_message request;
+};
+
+struct sandboxes {
+    struct sandboxes_options o;
+    struct maker makers[MAKERS_MAX];
+    struct waiting *first, *last; /* no free maker, or one works on the same sandbox */
+    unsigned waiting_count;
+};
+
+static bool text_ends(const char *p, size_t cap)
+{
+    return memchr(p, 0, cap) != NULL;
+}
+
+static bool image_shape(const char *image)
+{
+    for (const char *p = image; *p; p++) {
+        if (*p <= ' ' || *p > '~')
+            return false;
+    }
+    return image[0] != 0;
+}
+
+err sandboxes_check(uint32_t verb, const struct sandbox_spec *spec)
+{
+    if (!text_ends(spec->id, sizeof spec->id) || !id_valid(str_of(spec->id), "sess"))
+        return fail(E_INVALID, "the sandbox's id is not a session id");
+    if (verb != PARENT_SANDBOX_CREATE && verb != PARENT_SANDBOX_START)
+        return 0; /* the provider reads the rest of the spec from its folder */
+    if (!text_ends(spec->tenant, sizeof spec->tenant) || !id_valid(str_of(spec->tenant), "tenant"))
+        return fail(E_INVALID, "the sandbox's tenant is not a tenant id");
+    if (!text_ends(spec->image, sizeof spec->image) || !image_shape(spec->image))
+        return fail(E_INVALID, "the image name must be visible ASCII");
+    if (spec->cpu_milli > 1024 * 1000)
+        return fail(E_INVALID, "cpu: at most 1024 processors");
+    if (spec->memory_mib > 16u << 20 || spec->disk_mib > 1u << 30)
+        return fail(E_INVALID, "memory: at most 16 TiB; disk: at most 1 PiB");
+    if (spec->pids > 4u << 20)
+        return fail(E_INVALID, "pids: at most 4194304");
+    return 0;
+}
+
+struct sandboxes *sandboxes_new(const struct sandboxes_options *options)
+{
+    struct sandboxes *s = mem_alloc(sizeof *s);
+    s->o = *options;
+    for (size_t i = 0; i < MAKERS_MAX; i++)
+        s->makers[i].fd = -1;
+    return s;
+}
+
+void sandboxes_forget(struct sandboxes *s)
+{
+    while (s->first) {
+        struct waiting *w = s->first;
+        s->first = w->next;
+        mem_free(w);
+    }
+    s->last = NULL;
+    s->waiting_count = 0;
+    for (size_t i = 0; i < MAKERS_MAX; i++)
+        s->makers[i].request.id = 0;
+}
+
+void sandboxes_free(struct sandboxes *s)
+{
+    if (s == NULL)
+        return;
+    sandboxes_forget(s);
+    for (size_t i = 0; i < MAKERS_MAX; i++)
+        fd_close(&s->makers[i].fd);
+    mem_free(s);
+}
+
+/* An id of 0 marks a request whose asker is gone. */
+static void answer(struct sandboxes *s, const struct parent_message *request,
+                   struct parent_message *reply)
+{
+    if (request->id == 0)
+        return;
+    reply->verb = request->verb;
+    reply->id = request->id;
+    s->o.reply(s->o.arg, reply);
+}
+
+static void refuse(struct sandboxes *s, const struct parent_message *request, err e)
+{
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    reply->status = e;
+    snprintf(reply->text, sizeof reply->text, "%.*s", (int)sizeof reply->text - 1, err_text());
+    answer(s, request, reply);
+    mem_free(reply);
+}
+
+/* Ranges of ids: DATA/sandboxes/<id>/uid-base holds the one of each sandbox. */
+
+static err read_uid_base(const struct sandboxes *s, const char *id, uint32_t *out)
+{
+    char path[PATH_MAX];
+    uint64_t value;
+    AUTO_BUF text = {0};
+    snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
+    TRY(fd_read_file(path, 16, &text));
+    if (!str_to_u64(buf_str(&text), &value) || value < UID_FIRST ||
+        value >= UID_FIRST + (uint64_t)UID_RANGES * UID_COUNT ||
+        value % UID_COUNT != UID_FIRST % UID_COUNT)
+        return fail(E_INVALID, "%s does not hold the first id of a range", path);
+    *out = (uint32_t)value;
+    return 0;
+}
+
+static err mark_used_ranges(const struct sandboxes *s, unsigned char *used)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sandboxes", s->o.data_dir);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return fail_errno("open %s", path);
+    for (struct dirent *d; (d = readdir(dir));) {
+        uint32_t base;
+        if (id_valid(str_of(d->d_name), "sess") && read_uid_base(s, d->d_name, &base) == 0)
+            used[(base - UID_FIRST) / UID_COUNT] = 1;
+    }
+    closedir(dir);
+    return 0;
+}
+
+static err choose_uid_base(const struct sandboxes *s, const char *id, uint32_t *out)
+{
+    unsigned char *used = mem_alloc(UID_RANGES);
+    err e = mark_used_ranges(s, used);
+    uint32_t n = 0;
+    while (!e && n < UID_RANGES && used[n])
+        n++;
+    mem_free(used);
+    TRY(e);
+    if (n == UID_RANGES)
+        return fail(E_QUOTA, "all %u ranges of user ids are in use", UID_RANGES);
+    char path[PATH_MAX], text[16];
+    uint32_t base = UID_FIRST + n * UID_COUNT;
+    snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
+    int length = snprintf(text, sizeof text, "%u", base);
+    TRY(fd_write_file_atomic(path, (struct str){text, (size_t)length}, 0600));
+    *out = base;
+    return 0;
+}
+
+/* The sandbox's folder, made at CREATE only: every other verb of an unknown sandbox is E_NOT_FOUND.
+ */
+static err prepare_folder(struct sandboxes *s, const struct parent_message *m,
+                          struct maker_request *r)
+{
+    snprintf(r->dir, sizeof r->dir, "%s/sandboxes/%s", s->o.data_dir, r->spec.id);
+    if (m->verb == PARENT_SANDBOX_CREATE && mkdir(r->dir, 0711) < 0 && errno != EEXIST)
+        return fail_errno("create %s", r->dir);
+    if (m->verb == PARENT_SANDBOX_CREATE && chmod(r->dir, 0711) < 0) /* whatever the umask is */
+        return fail_errno("set the mode of %s", r->dir);
+    if (access(r->dir, F_OK) < 0)
+        return fail(E_NOT_FOUND, "there is no sandbox %s", r->spec.id);
+    if (!s->o.uid_ranges)
+        return 0;
+    err e = read_uid_base(s, r->spec.id, &r->uid_base);
+    return e == E_NOT_FOUND && m->verb == PARENT_SANDBOX_CREATE
+               ? choose_uid_base(s, r->spec.id, &r->uid_base)
+               : e;
+}
+
+static err fill_request(struct sandboxes *s, const struct parent_message *m,
+                        struct maker_request *r)
+{
+    *r = (struct maker_request){
+        .verb = m->verb,
+        .spec = m->sandbox.spec,
+        .grace_ms = m->sandbox.grace_ms,
+        .socket_owner = s->o.control_uid,
+    };
+    snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
+    snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
+    if (snprintf(r->socket, sizeof r->socket, "%s/sandboxes/%s/agent.sock", s->o.short_dir,
+                 r->spec.id) >= (int)sizeof r->socket)
+        return fail(E_INVALID, "the path of the data directory is too long for a socket");
+    return prepare_folder(s, m, r);
+}
+
+static struct maker *free_maker(struct sandboxes *s)
+{
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        if (s->makers[i].pid == 0)
+            return &s->makers[i];
+    }
+    return NULL;
+}
+
+static bool is_busy(const struct sandboxes *s, const char *id)
+{
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        if (s->makers[i].pid && strcmp(s->makers[i].request.sandbox.spec.id, id) == 0)
+            return true;
+    }
+    return false;
+}
+
+static err spawn_maker(struct sandboxes *s, struct maker *k, const struct maker_request *r)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return fail_errno("socketpair");
+    AUTO_FD ours = pair[0];
+    AUTO_FD theirs = pair[1];
+    TRY(fd_send(ours, r, sizeof *r, NULL, 0)); /* fits the empty socket */
+    /* A child of a dead maker may hold the other end: never wait for it. */
+    if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
+        return fail_errno("fcntl");
+    TRY(role_spawn(&(struct role_start){.name = "maker", .args = s->o.role_args, .link = theirs},
+                   &k->pid));
+    k->fd = fd_take(&ours);
+    return 0;
+}
+
+static void start_maker(struct sandboxes *s, struct maker *k, const struct parent_message *m,
+                        int64_t now_ms)
+{
+    struct maker_request *r = mem_alloc(sizeof *r);
+    k->request = *m;
+    k->deadline_ms = now_ms + MAKER_TIMEOUT_MS;
+    err e = fill_request(s, m, r);
+    if (!e)
+        e = spawn_maker(s, k, r);
+    mem_free(r);
+    if (e)
+        refuse(s, m, e);
+}
+
+/* Starts what can start, in order of arrival for each sandbox. */
+static void start_waiting(struct sandboxes *s, int64_t now_ms)
+{
+    struct waiting **at = &s->first;
+    s->last = NULL;
+    for (struct waiting *w; (w = *at);) {
+        struct maker *k = free_maker(s);
+        bool earlier = false; /* one for the same sandbox waits before it */
+        for (const struct waiting *b = s->first; b != w; b = b->next)
+            earlier |= strcmp(b->request.sandbox.spec.id, w->request.sandbox.spec.id) == 0;
+        if (k && !earlier && !is_busy(s, w->request.sandbox.spec.id)) {
+            *at = w->next;
+            s->waiting_count--;
+            start_maker(s, k, &w->request, now_ms);
+            mem_free(w);
+        } else {
+            s->last = w;
+            at = &w->next;
+        }
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+/* R35: the ids there are, in order; *out is an array of ID_MAX-byte names. */
+static err list_ids(const struct sandboxes *s, char (**out)[ID_MAX], size_t *out_n)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sandboxes", s->o.data_dir);
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return fail_errno("open %s", path);
+    char(*ids)[ID_MAX] = NULL;
+    size_t n = 0;
+    for (struct dirent *d; (d = readdir(dir));) {
+        if (!id_valid(str_of(d->d_name), "sess"))
+            continue;
+        ids = mem_realloc(ids, size_mul(n + 1, ID_MAX));
+        snprintf(ids[n++], ID_MAX, "%.*s", ID_MAX - 1, d->d_name);
+    }
+    closedir(dir);
+    if (n)
+        qsort(ids, n, ID_MAX, by_name);
+    *out = ids;
+    *out_n = n;
+    return 0;
+}
+
+static void answer_list(struct sandboxes *s, const struct parent_message *m)
+{
+    char(*ids)[ID_MAX] = NULL;
+    size_t n = 0;
+    err e = list_ids(s, &ids, &n);
+    if (e) {
+        refuse(s, m, e);
+        return;
+    }
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    reply->list.from = m->list.from;
+    reply->list.total = (uint32_t)n;
+    if (m->list.from < n)
+        memcpy(reply->list.item.id, ids[m->list.from], ID_MAX);
+    answer(s, m, reply);
+    mem_free(reply);
+    mem_free(ids);
+}
+
+void sandboxes_request(struct sandboxes *s, const struct parent_message *m, int64_t now_ms)
+{
+    if (m->verb == PARENT_SANDBOX_LIST) {
+        answer_list(s, m);
+        return;
+    }
+    err e = sandboxes_check(m->verb, &m->sandbox.spec);
+    if (!e && s->waiting_count >= WAITING_MAX)
+        e = fail(E_UNAVAILABLE, "%u sandbox requests wait already", s->waiting_count);
+    if (e) {
+        refuse(s, m, e);
+        return;
+    }
+    struct waiting *w = mem_alloc(sizeof *w);
+    w->request = *m;
+    if (s->last)
+        s->last->next = w;
+    else
+        s->first = w;
+    s->last = w;
+    s->waiting_count++;
+    start_waiting(s, now_ms);
+}
+
+size_t sandboxes_poll(const struct sandboxes *s, struct pollfd *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        if (s->makers[i].fd >= 0)
+            out[n++] = (struct pollfd){.fd = s->makers[i].fd, .events = POLLIN};
+    }
+    return n;
+}
+
+/* The provider removed the folder; what may be left of it is ours. */
+static void finish_destroy(const struct sandboxes *s, const char *id)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/sandboxes/%s", s->o.data_dir, id);
+    rmdir(path);
+}
+
+void sandboxes_readable(struct sandboxes *s, int fd)
+{
+    struct maker *k = NULL;
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        if (s->makers[i].fd == fd)
+            k = &s->makers[i];
+    }
+    if (k == NULL)
+        return;
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    int fds[FD_PASS_MAX];
+    size_t n = 0;
+    err e = fd_recv(fd, reply, sizeof *reply, &n, fds);
+    fd_close(&k->fd);
+    if (e || n != sizeof *reply) {
+        refuse(s, &k->request, fail(E_INTERNAL, "the sandbox maker died; the log says why"));
+    } else {
+        const char *id = k->request.sandbox.spec.id;
+        if (k->request.verb == PARENT_SANDBOX_DESTROY && reply->status == 0)
+            finish_destroy(s, id);
+        if (k->request.verb == PARENT_SANDBOX_START && reply->status == 0)
+            snprintf(reply->sandbox.socket, sizeof reply->sandbox.socket,
+                     "%s/sandboxes/%s/agent.sock", s->o.control_dir, id);
+        answer(s, &k->request, reply);
+    }
+    mem_free(reply);
+}
+
+void sandboxes_exited(struct sandboxes *s, pid_t pid, int64_t now_ms)
+{
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        struct maker *k = &s->makers[i];
+        if (k->pid != pid)
+            continue;
+        if (k->fd >= 0) /* its answer may still be in the socket */
+            sandboxes_readable(s, k->fd);
+        k->pid = 0;
+        start_waiting(s, now_ms);
+        return;
+    }
+}
+
+int64_t sandboxes_tick(struct sandboxes *s, int64_t now_ms)
+{
+    int64_t next = INT64_MAX;
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        struct maker *k = &s->makers[i];
+        if (k->pid == 0)
+            continue;
+        if (k->deadline_ms > now_ms) {
+            next = k->deadline_ms < next ? k->deadline_ms : next;
+            continue;
+        }
+        if (k->fd >= 0)
+            refuse(
+                s, &k->request,
+                fail(E_TIMEOUT, "the sandbox maker took more than %d s", MAKER_TIMEOUT_MS / 1000));
+        fd_close(&k->fd);
+        kill(k->pid, SIGKILL);
+        k->deadline_ms = INT64_MAX;
+    }
+    return next;
+}
