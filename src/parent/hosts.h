@@ -24,7 +24,7 @@ struct hosts_options {
 struct host {
     uint32_t id; /* 0: free slot */
     pid_t pid;
-    int gateway; /* the listening socket, kept for the next broker */
+    int gateway;         /* the listening socket, kept for the next broker */
     char tenant[ID_MAX]; /* "": spare */
 };
 

@@ -17,35 +17,45 @@
 enum parent_verb {
     /* role → parent, no reply: I am ready. The parent starts the next role when it hears this. */
     PARENT_HELLO = 1,
+
     /* control → parent. Replies repeat the verb. */
-    PARENT_START_HOST,      /* host.tenant, "" = none yet → reply host.id, fd 0 = stream socket */
-    PARENT_STOP_HOST,       /* host.id: KILL; the exit note follows */
-    PARENT_BIND_HOST,       /* host.id, host.tenant: a spare host (started with tenant "") gets its
-                               tenant; the       broker is told by NOTE_GATEWAY first. Once per host: else
-                               E_CONFLICT */
+    /* host.tenant, "" = none yet → reply host.id, fd 0 = stream socket */
+    PARENT_START_HOST,
+    /* host.id: KILL; the exit note follows */
+    PARENT_STOP_HOST,
+    /* host.id, host.tenant: a spare host (started with tenant "") gets its tenant; the broker is
+       told by NOTE_GATEWAY first. Once per host: else E_CONFLICT */
+    PARENT_BIND_HOST,
     PARENT_SANDBOX_CREATE,  /* sandbox.spec */
     PARENT_SANDBOX_START,   /* sandbox.spec → reply sandbox.socket: path control can connect to */
     PARENT_SANDBOX_STOP,    /* sandbox.spec, sandbox.grace_ms */
     PARENT_SANDBOX_DESTROY, /* sandbox.spec */
-    PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status */
-    PARENT_SANDBOX_LIST, /* list.from = index → reply list.item.id of that one ("" past the end),
-                            list.total. Ask STATS, STOP or DESTROY with that id alone (R35) */
+    PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status_of */
+    /* list.from = index → reply list.item.id of that one ("" past the end), list.total. Ask STATS,
+       STOP or DESTROY with that id alone (R35) */
+    PARENT_SANDBOX_LIST,
+
     /* broker → parent */
-    PARENT_OPEN_CREDENTIAL, /* credential.session, credential.data sealed → reply credential.data
-                               opened */
+    /* credential.session, credential.data sealed → reply credential.data opened */
+    PARENT_OPEN_CREDENTIAL,
+
     /* parent → role, no reply */
-    PARENT_NOTE_CONFIG,  /* to control and broker first: struct parent_config */
-    PARENT_NOTE_LISTEN,  /* to control: fd 0 = the listening socket; text = TLS: fd 1 = cert, fd 2 =
-                            key */
-    PARENT_NOTE_LINK,    /* to control and broker: fd 0 = their stream socket to each other (again
-                            after    each broker start) */
-    PARENT_NOTE_GATEWAY, /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that
-                            host; for a known id without fd: the tenant of its gateway is now
-                            host.tenant */
-    PARENT_NOTE_HOST_EXIT,  /* to control and broker: host.id, host.exit_status (as waitpid) */
-    PARENT_NOTE_CREDENTIAL, /* to control: text = provider, credential.data = sealed model key
-                               (environment) */
-    PARENT_NOTE_STOP        /* to control: drain and exit (SIGTERM) */
+    /* to control and broker first: struct parent_config */
+    PARENT_NOTE_CONFIG,
+    /* to control: fd 0 = the listening socket; text = TLS: fd 1 = cert, fd 2 = key */
+    PARENT_NOTE_LISTEN,
+    /* to control and broker: fd 0 = their stream socket to each other (again when one is new) */
+    PARENT_NOTE_LINK,
+    /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that host; for a known id
+       without fd: the tenant of its gateway is now host.tenant */
+    PARENT_NOTE_GATEWAY,
+    /* to control and broker: host.id, host.exit_status (as waitpid) */
+    PARENT_NOTE_HOST_EXIT,
+    /* to control: text = provider, credential.data = sealed model key from the environment, of
+       config.tenant */
+    PARENT_NOTE_CREDENTIAL,
+    /* to control: drain and exit (SIGTERM) */
+    PARENT_NOTE_STOP
 };
 
 struct parent_host {
@@ -75,8 +85,8 @@ struct parent_config {
     char tenant[ID_MAX];               /* that tenant; "" otherwise. Environment keys are its own */
     bool zones_separated;              /* own uid per role */
     unsigned char seal_public_key[32]; /* vault seals are made with this */
-    unsigned char
-        control_key[32]; /* to control only: stable over restarts; sign cursors, key caches */
+    /* To control only, stable over restarts: for signed cursors and the cache of API keys. */
+    unsigned char control_key[32];
     char allow_private[PARENT_TEXT_MAX * 4]; /* --allow-private as given, for the dial guard */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */
