@@ -1,6 +1,6 @@
-/* The tool calls this sandbox knows, by key (the tool call id). A call runs once, on its own thread; its
-   output so far and its result outlive every connection and are kept until the key is acknowledged (R26).
-   Any thread. Lock order: the table, then one call. */
+/* The tool calls this sandbox knows, by key (the tool call id). A call runs once, on its own
+   thread; its output so far and its result outlive every connection and are kept until the key is
+   acknowledged (R26). Any thread. Lock order: the table, then one call. */
 #ifndef HANDS_CALLS_H
 #define HANDS_CALLS_H
 
@@ -16,9 +16,8 @@ struct call;
 #define CALL_KEY_MAX 512
 #define CALL_LOG_MAX (256u << 10) /* output kept for those who attach; the oldest goes first */
 
-/* Finds the call of this key or starts it; *out is a reference for call_unref. `take_request`, the CALL object, is
-   consumed in any case.
-   E_QUOTA when too many are known or no thread can be had. */
+/* Finds the call of this key or starts it; *out is a reference for call_unref. `take_request`, the
+   CALL object, is consumed in any case. E_QUOTA when too many are known or no thread can be had. */
 err call_start(struct str key, json_t *take_request, struct call **out);
 /* NULL if unknown, else a reference. */
 struct call *call_find(struct str key);
@@ -27,7 +26,8 @@ void call_unref(struct call *c);
 err call_cancel(struct str key, uint32_t grace_ms);
 /* Forgets it; one that still runs is forgotten at its end. */
 void call_forget(struct str key);
-/* Writes UPDATE frames from `offset` on, then the RESULT, to the socket. Ends early when the peer is gone. */
+/* Writes UPDATE frames from `offset` on, then the RESULT, to the socket. Ends early when the peer
+ * is gone. */
 err call_follow(struct call *c, uint64_t offset, int fd);
 
 /* For tools, on the call's own thread. */

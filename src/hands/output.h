@@ -1,5 +1,6 @@
-/* Output of a command while it grows (Pi's OutputAccumulator): counts everything, keeps a decoded tail for the
-   model, and the whole in a file once it is longer than the model gets to see (R33). One thread. */
+/* Output of a command while it grows (Pi's OutputAccumulator): counts everything, keeps a decoded
+   tail for the model, and the whole in a file once it is longer than the model gets to see (R33).
+   One thread. */
 #ifndef HANDS_OUTPUT_H
 #define HANDS_OUTPUT_H
 
@@ -9,13 +10,13 @@
 
 struct output {
     struct text_decoder decoder;
-    bool started; /* the first bytes were looked at for a byte order mark */
-    struct buf tail; /* decoded */
+    bool started;       /* the first bytes were looked at for a byte order mark */
+    struct buf tail;    /* decoded */
     bool tail_cut_line; /* the tail begins inside a line */
-    struct buf raw; /* everything, until there is a file */
+    struct buf raw;     /* everything, until there is a file */
     uint64_t raw_bytes, bytes, complete_lines, open_line_bytes;
     bool open_line;
-    int file; /* -1: none */
+    int file;   /* -1: none */
     char *path; /* NULL: none needed, or it could not be made: then `trouble` says why */
     uint64_t file_bytes;
     char trouble[160];

@@ -1,6 +1,6 @@
-/* Child processes of pi-hands. It is pid 1 of the sandbox, so it also reaps every orphan; a child that a
-   caller owns is left to that caller until process_reap(), which keeps its pid (and group id) from being used
-   again under its feet. Any thread. */
+/* Child processes of pi-hands. It is pid 1 of the sandbox, so it also reaps every orphan; a child
+   that a caller owns is left to that caller until process_reap(), which keeps its pid (and group
+   id) from being used again under its feet. Any thread. */
 #ifndef HANDS_PROCESS_H
 #define HANDS_PROCESS_H
 
@@ -36,8 +36,9 @@ bool process_reap_orphans(void);
 /* KILL to every group a caller owns (the program ends and is not pid 1). */
 void process_kill_all(void);
 
-/* The environment of children (NULL-terminated, to be freed with process_env_free): sane defaults, then what
-   pi-hands itself was given, then `extra` ("NAME=value", NULL-terminated, may be NULL); never PI_*. */
+/* The environment of children (NULL-terminated, to be freed with process_env_free): sane defaults,
+   then what pi-hands itself was given, then `extra` ("NAME=value", NULL-terminated, may be NULL);
+   never PI_*. */
 char **process_env_new(char *const *extra);
 void process_env_free(char **env);
 /* HOME of the tools: what `~` means. */

@@ -1,5 +1,5 @@
-/* Text as Pi's JavaScript treats it: decoding like a TextDecoder, cutting like Pi's truncate.js, numbers and
-   sizes in its notation. Sizes in bytes of UTF-8. Pure functions, any thread. */
+/* Text as Pi's JavaScript treats it: decoding like a TextDecoder, cutting like Pi's truncate.js,
+   numbers and sizes in its notation. Sizes in bytes of UTF-8. Pure functions, any thread. */
 #ifndef HANDS_TEXT_H
 #define HANDS_TEXT_H
 
@@ -9,8 +9,9 @@
 #define TEXT_MAX_LINES 2000
 #define TEXT_MAX_BYTES (50u * 1024)
 
-/* UTF-8 that arrives in pieces. Zero-initialise. Invalid bytes become U+FFFD, one for each maximal part of a
-   sequence (WHATWG), as in Node; a sequence cut by the end of a piece waits for the next one. */
+/* UTF-8 that arrives in pieces. Zero-initialise. Invalid bytes become U+FFFD, one for each maximal
+   part of a sequence (WHATWG), as in Node; a sequence cut by the end of a piece waits for the next
+   one. */
 struct text_decoder {
     unsigned char held[4];
     size_t held_n;

@@ -1,5 +1,5 @@
-/* Threads that may fail to start: the agent's code can use up the sandbox's process limit, and pid 1 must
-   outlive that. Small stacks, all signals blocked. */
+/* Threads that may fail to start: the agent's code can use up the sandbox's process limit, and pid
+   1 must outlive that. Small stacks, all signals blocked. */
 #ifndef HANDS_THREADS_H
 #define HANDS_THREADS_H
 

@@ -1,5 +1,6 @@
-/* The tools of the sandbox: execute(name, input) with the semantics of Pi 1.6 (facts in docs; R33, R34, R54).
-   One tool is one file, tool_<name>.c, and one row in tools.c. A tool runs on the call's own thread. */
+/* The tools of the sandbox: execute(name, input) with the semantics of Pi 1.6 (facts in docs; R33,
+   R34, R54). One tool is one file, tool_<name>.c, and one row in tools.c. A tool runs on the call's
+   own thread. */
 #ifndef HANDS_TOOLS_H
 #define HANDS_TOOLS_H
 
@@ -31,12 +32,14 @@ struct tool {
 
 extern const struct tool tool_bash, tool_read, tool_write, tool_edit;
 
-/* Runs the tool a CALL object names and appends the RESULT object. Never fails: trouble is a result. */
+/* Runs the tool a CALL object names and appends the RESULT object. Never fails: trouble is a
+ * result. */
 void tool_run(struct call *call, const json_t *request, struct buf *out_result);
 
 /* Result makers. Text of an error is what the model reads. */
 void tool_text(struct tool_result *out, struct str text);
-void tool_error(struct tool_result *out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void tool_error(struct tool_result *out, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Node's "ENOENT: no such file or directory, open '/x'"; path NULL leaves it out. */
 void tool_errno(struct tool_result *out, int number, const char *syscall, const char *path);
 const char *tool_errno_name(int number); /* "ENOENT" */
@@ -44,8 +47,8 @@ const char *tool_errno_name(int number); /* "ENOENT" */
 bool tool_arg(const struct tool_run *run, const char *name, struct str *out_value,
               struct tool_result *out);
 /* Its path, resolved; false with an error result when missing or impossible (NUL). */
-bool tool_path(const struct tool_run *run, bool reading, struct str *out_given, struct buf *out_path,
-               struct tool_result *out);
+bool tool_path(const struct tool_run *run, bool reading, struct str *out_given,
+               struct buf *out_path, struct tool_result *out);
 /* True, with Pi's text as the result, when the call was cancelled. */
 bool tool_aborted(const struct tool_run *run, struct tool_result *out);
 
