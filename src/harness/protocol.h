@@ -18,6 +18,8 @@
      {op:"ping", id}
    host → control
      {t:"hello", version, pi, node, pid, confinement:{…}}       once, when ready
+     {t:"failed", error}                                        in place of hello, from the launcher: Node could not
+                                                               be started, and why
      {t:"reply", id, ok, error?}                                to every op with an id; prompt/steer/resume
                                                                reply when accepted, not when finished
      {t:"entry", session, lines:1}                              a line for the log, in order
