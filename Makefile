@@ -61,6 +61,10 @@ $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libpm.a
 	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) -Wno-missing-prototypes $(PKG_CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS) -lcmocka
 unit: $(UNIT)
 
+# Test equipment in C, used by tests/e2e.
+$(BUILD)/tests/support/%: tests/support/%.c $(BUILD)/libpm.a
+	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) $(PKG_CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
+
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
 	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
 
