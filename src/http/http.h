@@ -1,9 +1,10 @@
-/* The HTTP server: libmicrohttpd behind http.c, the only file that includes it. Strict parsing plus the
-   request guard (guard.c); routes match the raw target (R13a, route.c); errors are problem+json (R10,
-   problem.c); SSE in sse.c. Handlers see a struct ctx and nothing of the library.
+/* The HTTP server: libmicrohttpd behind http.c, the only file that includes it. Strict parsing plus
+   the request guard (guard.c); routes match the raw target (R13a, route.c); errors are problem+json
+   (R10, problem.c); SSE in sse.c. Handlers see a struct ctx and nothing of the library.
 
-   Threads: one loop thread owns all sockets; a route row says where its handler runs. HTTP_INLINE: on the
-   loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain blocking code. */
+   Threads: one loop thread owns all sockets; a route row says where its handler runs. HTTP_INLINE:
+   on the loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain
+   blocking code. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -41,6 +42,7 @@ enum http_where {
 
 #define HTTP_PARAMS_MAX 4
 #define HTTP_CURSOR_MAX 512
+#define HTTP_REQUEST_ID_MAX 65 /* a client's own id: 1-64 characters of [A-Za-z0-9._-] */
 
 struct ctx;
 typedef err (*http_handler)(struct ctx *ctx);
@@ -52,22 +54,24 @@ struct route {
     http_handler handler;
     enum http_scope scope;
     enum http_where where;
-    bool idempotent;     /* R12: Idempotency-Key honoured; the handler writes through ctx_write */
-    bool list;           /* R11: ctx->page is filled from limit, cursor, order */
+    bool idempotent; /* R12: Idempotency-Key honoured; the handler writes through ctx_write */
+    bool list;       /* R11: ctx->page is filled from limit, cursor, order */
     uint32_t limit_default, limit_max; /* of a list; 0 = 20 and 100 */
-    size_t body_max;     /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
-    const char *query;   /* other allowed query parameters, space separated; any else is 400 */
+    bool oldest_first; /* order of a list when the request names none; false = newest first */
+    size_t body_max;   /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
+    const char *query; /* other allowed query parameters, space separated; any else is 400. In a
+                          list they are its filters: a cursor is good only for the same ones */
 };
 
 struct http_query {
     struct str name, value;
 };
 
-/* R11: what a list request asks for. Handlers select limit+1 rows after (after_at, after_id) in the given
-   order and hand them to reply_page. */
+/* R11: what a list request asks for. Handlers select limit+1 rows after (after_at, after_id) in the
+   given order and hand them to reply_page. */
 struct page {
     uint32_t limit;
-    bool ascending;   /* order=asc */
+    bool ascending; /* order=asc */
     bool has_after;
     int64_t after_at; /* created_at of the last row of the page before, or a seq */
     char after_id[ID_MAX];
@@ -79,19 +83,20 @@ struct ctx {
     struct service *service; /* api/service.h; opaque here */
     const struct route *route;
     enum http_method method;
-    struct str target;   /* raw, as sent */
+    struct str target;                  /* raw, as sent */
     struct str params[HTTP_PARAMS_MAX]; /* decoded segments */
     const struct http_query *queries;
     size_t query_count;
     struct str body;
-    json_t *json;        /* parsed body, NULL if none; freed with the ctx */
+    json_t *json; /* parsed body, NULL if none; freed with the ctx */
     struct page page;
-    char request_id[ID_MAX];
+    char request_id[HTTP_REQUEST_ID_MAX];
     char tenant[ID_MAX], key_id[ID_MAX]; /* "" when the route has SCOPE_NONE */
     enum http_scope scope;
     struct http_exchange *exchange; /* http.c's own */
 };
 
+struct db;
 struct db_conn;
 
 /* Request side */
@@ -103,24 +108,36 @@ err reply_json(struct ctx *ctx, int status, json_t *take_body);
 err reply_empty(struct ctx *ctx, int status);
 err reply_bytes(struct ctx *ctx, int status, const char *content_type, struct str body);
 void reply_header(struct ctx *ctx, const char *name, const char *value); /* before the above */
-/* rows: an array of up to limit+1 items; the extra one only says that there is more. key_of gives the sort key
-   of the last item shown. Replies {data, nextCursor, hasMore}. */
+/* rows: an array of up to limit+1 items; the extra one only says that there is more. key_of gives
+   the sort key of the last item shown. Replies {data, nextCursor, hasMore}. */
 err reply_page(struct ctx *ctx, json_t *take_rows,
                void (*key_of)(const json_t *row, int64_t *out_at, char out_id[ID_MAX]));
-/* Sends what the error slot says as problem+json; the server calls it when a handler returns an error. */
+/* Sends what the error slot says as problem+json; the server calls it when a handler returns an
+   error. What a 5xx was about goes to the log, not to the client. */
 err reply_problem(struct ctx *ctx);
+/* R10: one entry of `errors`, for each field that is wrong; path is like "/model/provider". The
+   handler then returns fail(E_INVALID, …), whose text is the summary. */
+void problem_add(struct ctx *ctx, const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
-/* R12: runs fn in a database write; if the request carries an Idempotency-Key, the reply that fn set is stored in
-   the same savepoint. So: fn does the rows AND sets the reply; effects outside the database (waking a
-   session) come after ctx_write returned 0. `arg` and the reply must live in ctx->arena. */
+/* R12: runs fn in a database write; if the request carries an Idempotency-Key, the reply that fn
+   set is stored in the same savepoint. So: fn does the rows AND sets the reply; effects outside the
+   database (waking a session) come after ctx_write returned 0. `arg` and the reply must live in
+   ctx->arena. */
 err ctx_write(struct ctx *ctx, err (*fn)(struct ctx *ctx, struct db_conn *c, void *arg), void *arg);
 
-/* Streaming replies (SSE). The source is pulled on the loop thread. */
+/* R12: forgets replies kept longer than 24 h, of all tenants. The service calls it now and then. */
+err idempotency_sweep(struct db *db, int64_t now_ms);
+
+/* Streaming replies; for SSE see sse.h, which is a source. The source is pulled on the loop thread.
+ */
 struct http_source {
     /* Fills up to cap bytes. Returns the count; 0 = nothing now (the connection sleeps until
-       http_stream_wake); -1 = end of the stream. Must not block. */
+       http_stream_wake; for text/event-stream only between frames, as the server then sends its
+       heartbeat); -1 = end of the stream. Must not block. */
     ssize_t (*read)(void *state, char *out, size_t cap);
-    /* The connection is gone or the stream ended; frees state. Loop thread. */
+    /* The connection is gone or the stream ended; frees state, which cannot be in ctx->arena: that
+       is gone already. Loop thread. */
     void (*closed)(void *state);
     void *state;
 };
@@ -129,6 +146,8 @@ err reply_stream(struct ctx *ctx, const char *content_type, struct http_source s
                  struct http_stream **out);
 /* Any thread, any time until `closed` has run; cheap; never blocks. */
 void http_stream_wake(struct http_stream *s);
+/* The same, for a reader too slow to be served: hangs up at once; `closed` follows. */
+void http_stream_abort(struct http_stream *s);
 
 struct http_auth { /* what a bearer token turned out to be */
     char tenant[ID_MAX], key_id[ID_MAX];
@@ -138,20 +157,27 @@ struct http_auth { /* what a bearer token turned out to be */
 struct http_options {
     int listen_fd;
     const char *tls_cert_pem, *tls_key_pem; /* contents, NULL = plain */
-    const struct route *const *tables;      /* NULL-ended list of tables, each ended by .path NULL */
+    const struct route *const *tables; /* NULL-ended list of tables, each ended by .path NULL */
     struct service *service;
     const struct clock *clock;
-    struct db *db; /* idempotency rows */
+    struct db *db; /* idempotency rows; NULL only if no route is idempotent */
     unsigned char cursor_key[32];
-    unsigned workers; /* 0 = 8 */
+    unsigned workers;   /* 0 = 8 */
+    unsigned queue_max; /* requests waiting for a worker; 0 = 1024; beyond it 503 + Retry-After */
     unsigned connections_max; /* 0 = 20000 */
-    /* E_UNAUTHORIZED with text if not valid. Runs on a worker unless *_cached says yes on the loop. */
+    unsigned timeout_ms;      /* a client that neither sends nor takes anything; 0 = 60000 */
+    unsigned heartbeat_ms;    /* of event streams; 0 = 15000 */
+    /* E_UNAUTHORIZED with text if not valid. Runs on a worker unless *_cached says yes on the loop.
+     */
     err (*authenticate)(struct service *service, struct str token, struct http_auth *out);
     bool (*authenticate_cached)(struct service *service, struct str token, struct http_auth *out);
 };
 struct http_server;
+/* Takes over options->listen_fd when it returns 0. Copies the options, borrows what they point to.
+ */
 err http_start(const struct http_options *options, struct http_server **out);
-/* Stops accepting, ends streams, lets requests under way finish (grace_ms), then closes. */
+/* Stops accepting, ends streams, lets requests under way finish (grace_ms), then closes. A handler
+   still running then is waited for: nothing it uses may vanish under it. NULL-safe. */
 void http_stop(struct http_server *server, int64_t grace_ms);
 
 #endif

@@ -1,0 +1,210 @@
+/* What every request passes before its handler: the guard, routing, authentication's outcome,
+   scope, query, paging, media type, body limit and the form of the idempotency key. Decisions only;
+   the library is http.c's. The order is the order of the status codes a client sees: 400 for a
+   request that is not HTTP as we take it, 404, 405, 401, 403, then 400, 415, 413. */
+#include "base/mem.h"
+#include "http/exchange.h"
+#include "http/guard.h"
+#include "http/route.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const struct http_field *find_field(const struct http_exchange *x, const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < x->field_count; i++)
+        if (x->fields[i].name.n == n && strncasecmp(x->fields[i].name.p, name, n) == 0)
+            return &x->fields[i];
+    return NULL;
+}
+
+struct str ctx_header(const struct ctx *ctx, const char *name)
+{
+    const struct http_field *f = find_field(ctx->exchange, name);
+    return f ? f->value : (struct str){0};
+}
+
+struct str ctx_query(const struct ctx *ctx, const char *name)
+{
+    for (size_t i = 0; i < ctx->query_count; i++)
+        if (str_is(ctx->queries[i].name, name))
+            return ctx->queries[i].value;
+    return (struct str){0};
+}
+
+static bool is_safe_id(struct str s)
+{
+    if (s.n == 0 || s.n >= HTTP_REQUEST_ID_MAX)
+        return false;
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '-' || c == '_' || c == '.'))
+            return false;
+    }
+    return true;
+}
+
+void door_request_id(struct http_exchange *x)
+{
+    struct str own = ctx_header(&x->ctx, "X-Request-Id");
+    if (is_safe_id(own)) {
+        memcpy(x->ctx.request_id, own.p, own.n);
+        x->ctx.request_id[own.n] = 0;
+    }
+}
+
+static err read_framing(struct http_exchange *x)
+{
+    const struct http_field *length = find_field(x, "Content-Length");
+    const struct http_field *expect = find_field(x, "Expect");
+    x->chunked = find_field(x, "Transfer-Encoding") != NULL;
+    if (length && !str_to_u64(length->value, &x->body_length))
+        return fail_as(E_INVALID, "bad_request_headers", "Content-Length is not a number");
+    x->has_body = x->chunked || x->body_length > 0;
+    if (expect == NULL)
+        return 0;
+    if (expect->value.n != 12 || strncasecmp(expect->value.p, "100-continue", 12) != 0)
+        return fail_as(E_INVALID, "bad_request_headers", "the only Expect taken is 100-continue");
+    x->expects_continue = true;
+    return 0;
+}
+
+/* The decoded path, for logs, idempotency and cursors: one spelling for each resource. */
+static struct str join_path(struct arena *a, const struct route_path *path)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < path->count; i++)
+        n += path->segments[i].n + 1;
+    char *text = arena_alloc(a, n + 1), *at = text;
+    for (size_t i = 0; i < path->count; i++) {
+        *at++ = '/';
+        if (path->segments[i].n)
+            memcpy(at, path->segments[i].p, path->segments[i].n);
+        at += path->segments[i].n;
+    }
+    return (struct str){text, n};
+}
+
+static err find_route(struct http_exchange *x, const struct route_path *path)
+{
+    struct ctx *ctx = &x->ctx;
+    ctx->method = route_method(x->method_name);
+    struct route_match match;
+    route_find(x->options->tables, path, ctx->method, &match);
+    if (match.methods == 0)
+        return fail(E_NOT_FOUND, "there is nothing at this path");
+    if (match.route) {
+        ctx->route = match.route;
+        memcpy(ctx->params, match.params, sizeof match.params);
+        return 0;
+    }
+    reply_header(ctx, "Allow", route_allow(ctx->arena, match.methods));
+    if (strcmp(x->method_name, "OPTIONS") == 0)
+        return reply_empty(ctx, 204);
+    return fail(E_METHOD, "this path does not take %.16s", x->method_name);
+}
+
+/* The token of "Authorization: Bearer …"; p NULL when there is no such header. */
+static err read_token(struct http_exchange *x)
+{
+    struct str value = ctx_header(&x->ctx, "Authorization");
+    if (value.p == NULL)
+        return fail(E_UNAUTHORIZED, "an API key is needed: Authorization: Bearer pmk_…");
+    if (value.n < 7 || strncasecmp(value.p, "Bearer ", 7) != 0)
+        return fail(E_UNAUTHORIZED, "the Authorization scheme must be Bearer");
+    struct str token = {value.p + 7, value.n - 7};
+    while (token.n && token.p[0] == ' ')
+        token = (struct str){token.p + 1, token.n - 1};
+    if (token.n == 0)
+        return fail(E_UNAUTHORIZED, "the Authorization header holds no API key");
+    x->token = token;
+    return 0;
+}
+
+err door_open(struct http_exchange *x)
+{
+    TRY(guard_check(x->fields, x->field_count));
+    TRY(read_framing(x));
+    struct route_path path;
+    TRY(route_split(x->ctx.arena, x->ctx.target, &path, &x->raw_query));
+    x->path = join_path(x->ctx.arena, &path);
+    TRY(find_route(x, &path));
+    if (x->reply.set || x->ctx.route->scope == SCOPE_NONE)
+        return 0;
+    return read_token(x);
+}
+
+static err check_media_type(struct http_exchange *x)
+{
+    struct str type = ctx_header(&x->ctx, "Content-Type");
+    size_t n = 0;
+    while (n < type.n && type.p[n] != ';' && type.p[n] != ' ')
+        n++;
+    if (n != 16 || strncasecmp(type.p, "application/json", 16) != 0)
+        return fail(E_MEDIA_TYPE, "the body must be sent as Content-Type: application/json");
+    struct str charset = {type.p + n, type.n - n};
+    for (size_t i = 0; i + 8 <= charset.n; i++) {
+        if (strncasecmp(charset.p + i, "charset=", 8) != 0)
+            continue;
+        struct str value = {charset.p + i + 8, charset.n - i - 8};
+        if (value.n && value.p[0] == '"')
+            value = (struct str){value.p + 1, value.n - 1};
+        if (value.n < 5 || strncasecmp(value.p, "utf-8", 5) != 0)
+            return fail(E_MEDIA_TYPE, "JSON is taken as UTF-8 only");
+    }
+    return 0;
+}
+
+static err check_body(struct http_exchange *x)
+{
+    const struct route *row = x->ctx.route;
+    if (!x->has_body)
+        return 0;
+    if (row->body_max == 0)
+        return fail(E_INVALID, "this endpoint takes no body");
+    struct str encoding = ctx_header(&x->ctx, "Content-Encoding");
+    if (encoding.n && !(encoding.n == 8 && strncasecmp(encoding.p, "identity", 8) == 0))
+        return fail(E_MEDIA_TYPE, "bodies are taken without Content-Encoding only");
+    TRY(check_media_type(x));
+    if (x->body_length > row->body_max)
+        return fail(E_TOO_LARGE, "the body is larger than %zu bytes", row->body_max);
+    return 0;
+}
+
+static err check_idempotency_key(struct http_exchange *x)
+{
+    struct str value = ctx_header(&x->ctx, "Idempotency-Key");
+    if (!x->ctx.route->idempotent || value.p == NULL)
+        return 0;
+    return idempotency_key_read(x->ctx.arena, value, &x->idempotency_key);
+}
+
+err door_admit(struct http_exchange *x, const struct http_auth *auth)
+{
+    struct ctx *ctx = &x->ctx;
+    if (auth) {
+        memcpy(ctx->tenant, auth->tenant, sizeof ctx->tenant);
+        memcpy(ctx->key_id, auth->key_id, sizeof ctx->key_id);
+        ctx->scope = auth->scope;
+        if (auth->scope < ctx->route->scope)
+            return fail(E_FORBIDDEN, "this needs an API key with the scope %s",
+                        ctx->route->scope == SCOPE_ADMIN ? "admin" : "write");
+    }
+    TRY(query_parse(ctx->arena, x->raw_query, &ctx->queries, &ctx->query_count));
+    TRY(query_check(ctx->route, ctx->queries, ctx->query_count));
+    if (ctx->route->list)
+        TRY(page_read(x));
+    TRY(check_idempotency_key(x));
+    return check_body(x);
+}
+
+err door_body(struct http_exchange *x)
+{
+    x->ctx.body = buf_str(&x->body);
+    if (x->body.n == 0)
+        return 0;
+    return json_read(x->ctx.body, &x->ctx.json);
+}

@@ -1,0 +1,628 @@
+/* The server itself: libmicrohttpd's loop thread, the hand-over to workers, streams, the heartbeat.
+   The only file that includes microhttpd.h.
+
+   Life of a connection: the loop reads a request line (on_target), its headers and body
+   (on_request). When something must block, the connection is suspended FIRST and a worker gets the
+   exchange; the worker resumes the connection as its last act and must not touch the exchange
+   afterwards. Then the loop calls on_request again and the reply is queued. on_completed frees the
+   exchange. A stream's connection sleeps the same way while its source has nothing. */
+#include "http/http.h"
+
+#include "base/fd.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "http/exchange.h"
+#include "http/workers.h"
+
+#include <microhttpd.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#define SERVER_MAGIC 0x48545450u
+#define STREAM_MAGIC 0x5354524du
+#define CONNECTION_BYTES (8 * KB) /* headers must fit; it is also what an idle stream costs */
+#define CONNECTION_GROWTH_BYTES 1024
+#define STREAM_BLOCK_BYTES 1024
+#define THROW_AWAY_MAX (16 * MB) /* of a refused body; then the client is cut off */
+#define WORKERS_DEFAULT 8
+#define QUEUE_DEFAULT 1024
+#define CONNECTIONS_DEFAULT 20000
+#define TIMEOUT_DEFAULT_MS 60000
+#define HEARTBEAT_DEFAULT_MS 15000
+
+static const char heartbeat[] = ": hb\n\n";
+
+struct http_stream {
+    unsigned magic;
+    struct http_server *server;
+    struct MHD_Connection *connection; /* NULL until the reply is queued */
+    struct http_source source;
+    bool heartbeats;
+    struct http_stream *prev, *next; /* server->streams; guarded by streams_lock */
+    pthread_mutex_t stream_lock;     /* guards what follows */
+    bool asleep;                     /* the connection is suspended */
+    bool woken;                      /* something came since the last read */
+    bool beat_due;
+    bool ended; /* the next read ends the stream */
+};
+
+struct http_server {
+    unsigned magic;
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    struct workers *workers;
+    struct idempotency *idempotency;
+    pthread_t pulse;
+    pthread_mutex_t exchanges_lock; /* guards exchanges */
+    pthread_cond_t exchanges_fewer;
+    unsigned exchanges;
+    pthread_mutex_t streams_lock; /* guards what follows */
+    pthread_cond_t pulse_stop;
+    struct http_stream *streams;
+    bool stopping;
+};
+
+struct idempotency *http_idempotency(struct http_server *server)
+{
+    return server->idempotency;
+}
+
+/* ---- streams ---- */
+
+struct http_stream *http_stream_new(struct http_exchange *x, struct http_source source,
+                                    bool heartbeats)
+{
+    struct http_server *server = x->server;
+    struct http_stream *s = mem_alloc(sizeof *s);
+    s->magic = STREAM_MAGIC;
+    s->server = server;
+    s->source = source;
+    s->heartbeats = heartbeats;
+    pthread_mutex_init(&s->stream_lock, NULL);
+    AUTO_LOCK(&server->streams_lock);
+    s->ended = server->stopping;
+    s->next = server->streams;
+    if (s->next)
+        s->next->prev = s;
+    server->streams = s;
+    return s;
+}
+
+static void unlink_stream(struct http_stream *s)
+{
+    AUTO_LOCK(&s->server->streams_lock);
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->server->streams = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+}
+
+void http_stream_free(struct http_stream *s)
+{
+    CHECK(s, STREAM_MAGIC);
+    unlink_stream(s);
+    s->source.closed(s->source.state);
+    pthread_mutex_destroy(&s->stream_lock);
+    s->magic = 0;
+    mem_free(s);
+}
+
+static void on_stream_freed(void *arg)
+{
+    http_stream_free(arg);
+}
+
+static void attach_stream(struct http_stream *s, struct MHD_Connection *connection)
+{
+    AUTO_LOCK(&s->stream_lock);
+    s->connection = connection;
+}
+
+/* With stream_lock held. */
+static void rouse(struct http_stream *s)
+{
+    if (!s->asleep)
+        return;
+    s->asleep = false;
+    MHD_resume_connection(s->connection);
+}
+
+void http_stream_wake(struct http_stream *s)
+{
+    CHECK(s, STREAM_MAGIC);
+    AUTO_LOCK(&s->stream_lock);
+    s->woken = true;
+    rouse(s);
+}
+
+void http_stream_abort(struct http_stream *s)
+{
+    CHECK(s, STREAM_MAGIC);
+    AUTO_LOCK(&s->stream_lock);
+    s->ended = true;
+    if (s->connection) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(s->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        if (info)
+            shutdown(info->connect_fd, SHUT_RDWR);
+    }
+    rouse(s);
+}
+
+/* What to do when the source had nothing: again (true), or *out_n bytes, 0 = asleep. */
+static bool wait_for_more(struct http_stream *s, char *out, size_t cap, ssize_t *out_n)
+{
+    AUTO_LOCK(&s->stream_lock);
+    if (s->woken || s->ended)
+        return true;
+    if (s->beat_due && cap >= sizeof heartbeat - 1) {
+        s->beat_due = false;
+        memcpy(out, heartbeat, sizeof heartbeat - 1);
+        *out_n = sizeof heartbeat - 1;
+        return false;
+    }
+    s->asleep = true;
+    MHD_suspend_connection(s->connection);
+    *out_n = 0;
+    return false;
+}
+
+static bool begin_read(struct http_stream *s)
+{
+    AUTO_LOCK(&s->stream_lock);
+    s->woken = false;
+    return !s->ended;
+}
+
+static ssize_t on_stream_read(void *arg, uint64_t position, char *out, size_t cap)
+{
+    (void)position;
+    struct http_stream *s = arg;
+    CHECK(s, STREAM_MAGIC);
+    for (;;) {
+        if (!begin_read(s))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        ssize_t n = s->source.read(s->source.state, out, cap);
+        if (n < 0)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (n > 0)
+            return n;
+        if (!wait_for_more(s, out, cap, &n))
+            return n;
+    }
+}
+
+/* Wakes every event stream so that it writes: a sleeping connection does not notice that its client
+ * left. */
+static void beat_all(struct http_server *server) /* with streams_lock held */
+{
+    for (struct http_stream *s = server->streams; s; s = s->next) {
+        if (!s->heartbeats)
+            continue;
+        AUTO_LOCK(&s->stream_lock);
+        s->beat_due = true;
+        rouse(s);
+    }
+}
+
+static void *run_pulse(void *arg)
+{
+    struct http_server *server = arg;
+    AUTO_LOCK(&server->streams_lock);
+    while (!server->stopping)
+        if (!cond_wait_ms(&server->pulse_stop, &server->streams_lock, server->options.heartbeat_ms))
+            beat_all(server);
+    return NULL;
+}
+
+/* ---- requests ---- */
+
+static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
+{
+    (void)connection;
+    struct http_server *server = arg;
+    struct http_exchange *x = exchange_new(server, &server->options, str_of(target));
+    AUTO_LOCK(&server->exchanges_lock);
+    server->exchanges++;
+    return x;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)connection;
+    (void)code;
+    struct http_server *server = arg;
+    struct http_exchange *x = *state;
+    if (x == NULL)
+        return;
+    *state = NULL;
+    if (x->phase == PHASE_REPLY)
+        log_debug("%s %.*s %d %lld ms", x->method_name, STR_ARG(x->path), x->reply.status,
+                  (long long)(clock_monotonic_ms(x->options->clock) - x->began_ms));
+    exchange_free(x);
+    AUTO_LOCK(&server->exchanges_lock);
+    server->exchanges--;
+    pthread_cond_broadcast(&server->exchanges_fewer);
+}
+
+struct field_list {
+    struct arena *arena;
+    struct http_field *fields;
+    size_t count, cap;
+};
+
+static enum MHD_Result add_field(void *arg, enum MHD_ValueKind kind, const char *name,
+                                 size_t name_n, const char *value, size_t value_n)
+{
+    (void)kind;
+    struct field_list *list = arg;
+    if (list->count < list->cap)
+        list->fields[list->count++] =
+            (struct http_field){.name = arena_str(list->arena, (struct str){name, name_n}),
+                                .value = arena_str(list->arena, (struct str){value, value_n})};
+    return MHD_YES;
+}
+
+/* Copies the header fields: handlers on other threads read them. */
+static void take_fields(struct http_exchange *x, struct MHD_Connection *connection)
+{
+    int n = MHD_get_connection_values_n(connection, MHD_HEADER_KIND, NULL, NULL);
+    struct field_list list = {.arena = x->ctx.arena, .cap = n > 0 ? (size_t)n : 0};
+    list.fields = arena_alloc(list.arena, (list.cap + 1) * sizeof *list.fields);
+    MHD_get_connection_values_n(connection, MHD_HEADER_KIND, add_field, &list);
+    x->fields = list.fields;
+    x->field_count = list.count;
+}
+
+static void add_header(struct MHD_Response *r, const char *name, const char *value)
+{
+    if (MHD_add_response_header(r, name, value) != MHD_YES)
+        log_error("the reply header %s was not accepted", name);
+}
+
+static bool has_field(const struct http_reply *reply, const char *name)
+{
+    for (const struct reply_field *f = reply->fields; f; f = f->next)
+        if (strcasecmp(f->name, name) == 0)
+            return true;
+    return false;
+}
+
+static struct MHD_Response *make_response(struct http_exchange *x)
+{
+    struct http_reply *reply = &x->reply;
+    struct MHD_Response *r;
+    if (reply->stream)
+        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream_read,
+                                              reply->stream, on_stream_freed);
+    else
+        r = MHD_create_response_from_buffer(reply->body.n, (void *)reply->body.p,
+                                            MHD_RESPMEM_PERSISTENT);
+    if (r == NULL)
+        return NULL;
+    if (reply->content_type)
+        add_header(r, "Content-Type", reply->content_type);
+    add_header(r, "X-Request-Id", x->ctx.request_id);
+    add_header(r, "X-Content-Type-Options", "nosniff");
+    if (!has_field(reply, "Cache-Control"))
+        add_header(r, "Cache-Control", "no-store");
+    if (x->close_after)
+        add_header(r, "Connection", "close");
+    for (const struct reply_field *f = reply->fields; f; f = f->next)
+        add_header(r, f->name, f->value);
+    return r;
+}
+
+static bool is_stopping(struct http_server *server)
+{
+    AUTO_LOCK(&server->streams_lock);
+    return server->stopping;
+}
+
+static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection *connection)
+{
+    x->phase = PHASE_REPLY;
+    x->close_after |= is_stopping(x->server);
+    if (x->reply.stream)
+        attach_stream(x->reply.stream, connection);
+    struct MHD_Response *r = make_response(x);
+    if (r == NULL)
+        return MHD_NO;
+    x->reply.stream = NULL; /* the response frees it */
+    enum MHD_Result ok = MHD_queue_response(connection, (unsigned)x->reply.status, r);
+    MHD_destroy_response(r);
+    return ok;
+}
+
+static void on_worker_auth(void *arg, bool stopping);
+static void on_worker_run(void *arg, bool stopping);
+
+/* Suspends, then gives the exchange away; only the loop posts, so a queue that is not full stays
+ * so. */
+static enum MHD_Result hand_over(struct http_exchange *x, struct MHD_Connection *connection,
+                                 enum exchange_phase phase, void (*fn)(void *arg, bool stopping))
+{
+    if (workers_full(x->server->workers)) {
+        problem_reply(x, fail_as(E_UNAVAILABLE, "overloaded",
+                                 "too many requests are waiting: try again in a second"));
+        return MHD_YES;
+    }
+    x->phase = phase;
+    x->connection = connection;
+    MHD_suspend_connection(connection);
+    if (!workers_post(x->server->workers, fn,
+                      x)) /* stopping between the two: run it here, refused */
+        fn(x, true);
+    return MHD_YES;
+}
+
+static void on_worker_auth(void *arg, bool stopping)
+{
+    struct http_exchange *x = arg;
+    struct MHD_Connection *connection = x->connection;
+    struct http_auth auth = {0};
+    log_bind(x->ctx.request_id, NULL);
+    err e = stopping ? fail(E_UNAVAILABLE, "the service is stopping")
+                     : x->options->authenticate(x->options->service, x->token, &auth);
+    if (!e)
+        e = door_admit(x, &auth);
+    if (e)
+        problem_reply(x, e);
+    log_bind(NULL, NULL);
+    MHD_resume_connection(connection);
+}
+
+static void on_worker_run(void *arg, bool stopping)
+{
+    struct http_exchange *x = arg;
+    struct MHD_Connection *connection = x->connection;
+    if (stopping)
+        problem_reply(x, fail(E_UNAVAILABLE, "the service is stopping"));
+    else
+        exchange_run(x);
+    MHD_resume_connection(connection);
+}
+
+/* The reply is known before the body came. A short body is read and thrown away, so that the client
+   gets the reply and not a reset; a long or a waiting one is cut off. */
+static enum MHD_Result settle_early(struct http_exchange *x, struct MHD_Connection *connection)
+{
+    x->phase = PHASE_BODY;
+    if (!x->expects_continue && x->body_length <= THROW_AWAY_MAX)
+        return MHD_YES;
+    x->close_after = true;
+    return send_reply(x, connection);
+}
+
+/* The headers are complete. */
+static enum MHD_Result begin(struct http_exchange *x, struct MHD_Connection *connection,
+                             const char *method)
+{
+    x->method_name = arena_strdup(x->ctx.arena, method);
+    x->phase = PHASE_BODY;
+    take_fields(x, connection);
+    door_request_id(x);
+    err e = door_open(x);
+    if (e && x->ctx.route == NULL && problem_status(e) == 400)
+        x->close_after = true; /* where its body ends is anyone's guess */
+    if (!e && !x->reply.set) {
+        struct http_auth auth = {0};
+        if (x->ctx.route->scope == SCOPE_NONE)
+            e = door_admit(x, NULL);
+        else if (x->options->authenticate_cached &&
+                 x->options->authenticate_cached(x->options->service, x->token, &auth))
+            e = door_admit(x, &auth);
+        else
+            return hand_over(x, connection, PHASE_AUTH, on_worker_auth);
+    }
+    if (e)
+        problem_reply(x, e);
+    return x->reply.set ? settle_early(x, connection) : MHD_YES;
+}
+
+static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t n)
+{
+    if (!x->reply.set && (x->ctx.route->body_max == 0 || n > x->ctx.route->body_max - x->body.n)) {
+        problem_reply(
+            x, fail(E_TOO_LARGE, "the body is larger than %zu bytes", x->ctx.route->body_max));
+        buf_done(&x->body);
+    }
+    if (!x->reply.set) {
+        buf_add(&x->body, data, n);
+        return MHD_YES;
+    }
+    x->thrown_away += n;
+    return x->thrown_away <= THROW_AWAY_MAX ? MHD_YES : MHD_NO;
+}
+
+/* The request is complete. */
+static enum MHD_Result run(struct http_exchange *x, struct MHD_Connection *connection)
+{
+    if (!x->reply.set && x->ctx.route->where == HTTP_INLINE)
+        exchange_run(x);
+    if (!x->reply.set) {
+        hand_over(x, connection, PHASE_RUN, on_worker_run);
+        if (x->phase == PHASE_RUN)
+            return MHD_YES;
+    }
+    return send_reply(x, connection);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *data_n, void **state)
+{
+    (void)arg;
+    (void)url;
+    (void)version;
+    struct http_exchange *x = *state;
+    CHECK(x, EXCHANGE_MAGIC);
+    if (x->phase == PHASE_HEADERS)
+        return begin(x, connection, method);
+    if (x->phase == PHASE_AUTH) { /* woken by the worker; called like the first time */
+        x->phase = PHASE_BODY;
+        return x->reply.set ? settle_early(x, connection) : MHD_YES;
+    }
+    if (x->phase == PHASE_BODY && *data_n > 0) {
+        size_t n = *data_n;
+        *data_n = 0;
+        return take_body(x, data, n);
+    }
+    if (x->phase == PHASE_BODY)
+        return run(x, connection);
+    assert(x->phase == PHASE_RUN);
+    return send_reply(x, connection);
+}
+
+/* ---- start and stop ---- */
+
+static size_t leave_escaped(void *arg, struct MHD_Connection *connection, char *text)
+{
+    (void)arg;
+    (void)connection;
+    return strlen(text); /* R13a: routes match the raw target */
+}
+
+__attribute__((format(printf, 2, 0))) static void on_library_log(void *arg, const char *fmt,
+                                                                 va_list ap)
+{
+    (void)arg;
+    char text[256];
+    vsnprintf(text, sizeof text, fmt, ap);
+    log_debug("http: %s", text);
+}
+
+static err check_options(const struct http_options *o)
+{
+    for (const struct route *const *table = o->tables; *table; table++)
+        for (const struct route *row = *table; row->path; row++) {
+            assert(!row->idempotent || (o->db && row->where == HTTP_WORKER));
+            assert(row->scope == SCOPE_NONE || o->authenticate);
+        }
+    if ((o->tls_cert_pem != NULL) != (o->tls_key_pem != NULL))
+        return fail(E_INVALID, "TLS needs both a certificate and a key");
+    if (o->tls_cert_pem && MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES)
+        return fail(E_UNAVAILABLE, "this build of libmicrohttpd has no TLS: put a TLS proxy in "
+                                   "front, or install libmicrohttpd with GnuTLS");
+    return 0;
+}
+
+static void fill_defaults(struct http_options *o)
+{
+    o->workers = o->workers ? o->workers : WORKERS_DEFAULT;
+    o->queue_max = o->queue_max ? o->queue_max : QUEUE_DEFAULT;
+    o->connections_max = o->connections_max ? o->connections_max : CONNECTIONS_DEFAULT;
+    o->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS;
+    o->heartbeat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
+}
+
+static struct MHD_Daemon *start_daemon(struct http_server *server)
+{
+    const struct http_options *o = &server->options;
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)o->tls_cert_pem},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->tls_key_pem},
+        {MHD_OPTION_END, 0, NULL},
+    };
+    if (o->tls_cert_pem == NULL)
+        tls[0] = tls[2];
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                     MHD_USE_ERROR_LOG | (o->tls_cert_pem ? MHD_USE_TLS : 0);
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, on_request, server, /* */
+        MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, o->listen_fd,
+#if MHD_VERSION >= 0x00097701
+        MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
+#else
+        MHD_OPTION_STRICT_FOR_CLIENT, 1,
+#endif
+        MHD_OPTION_URI_LOG_CALLBACK, on_target, server, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped,
+        NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_CONNECTION_LIMIT,
+        o->connections_max, MHD_OPTION_CONNECTION_TIMEOUT, (o->timeout_ms + 999) / 1000,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_INCREMENT, (size_t)CONNECTION_GROWTH_BYTES, MHD_OPTION_ARRAY,
+        tls, MHD_OPTION_END);
+}
+
+static void server_free(struct http_server *server)
+{
+    workers_free(server->workers);
+    idempotency_free(server->idempotency);
+    pthread_cond_destroy(&server->pulse_stop);
+    pthread_cond_destroy(&server->exchanges_fewer);
+    pthread_mutex_destroy(&server->streams_lock);
+    pthread_mutex_destroy(&server->exchanges_lock);
+    server->magic = 0;
+    mem_free(server);
+}
+
+err http_start(const struct http_options *options, struct http_server **out)
+{
+    TRY(check_options(options));
+    struct http_server *server = mem_alloc(sizeof *server);
+    server->magic = SERVER_MAGIC;
+    server->options = *options;
+    fill_defaults(&server->options);
+    pthread_mutex_init(&server->exchanges_lock, NULL);
+    pthread_mutex_init(&server->streams_lock, NULL);
+    cond_init(&server->exchanges_fewer);
+    cond_init(&server->pulse_stop);
+    server->workers = workers_new("http-", server->options.workers, server->options.queue_max);
+    server->idempotency = idempotency_new(options->db);
+    server->daemon = start_daemon(server);
+    if (server->daemon == NULL) {
+        server_free(server);
+        return fail(E_IO, "the HTTP server did not start: see the log at debug level (is the TLS "
+                          "certificate readable PEM?)");
+    }
+    server->pulse = thread_start("http-pulse", run_pulse, server);
+    *out = server;
+    return 0;
+}
+
+/* Streams end at their next read, which they all get now. */
+static void end_streams(struct http_server *server)
+{
+    AUTO_LOCK(&server->streams_lock);
+    server->stopping = true;
+    pthread_cond_broadcast(&server->pulse_stop);
+    for (struct http_stream *s = server->streams; s; s = s->next) {
+        AUTO_LOCK(&s->stream_lock);
+        s->ended = true;
+        rouse(s);
+    }
+}
+
+static void wait_for_exchanges(struct http_server *server, int64_t grace_ms)
+{
+    int64_t until = clock_monotonic_ms(clock_real()) + grace_ms;
+    AUTO_LOCK(&server->exchanges_lock);
+    while (server->exchanges > 0) {
+        int64_t left = until - clock_monotonic_ms(clock_real());
+        if (left <= 0)
+            return;
+        cond_wait_ms(&server->exchanges_fewer, &server->exchanges_lock, left);
+    }
+}
+
+void http_stop(struct http_server *server, int64_t grace_ms)
+{
+    if (server == NULL)
+        return;
+    CHECK(server, SERVER_MAGIC);
+    AUTO_FD listener = MHD_quiesce_daemon(server->daemon);
+    end_streams(server);
+    pthread_join(server->pulse, NULL);
+    wait_for_exchanges(server, grace_ms);
+    workers_free(
+        server->workers); /* afterwards nothing is suspended: the library insists on that */
+    server->workers = NULL;
+    MHD_stop_daemon(server->daemon);
+    server_free(server);
+}
