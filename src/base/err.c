@@ -31,11 +31,13 @@ const char *err_code_of(err e)
     return e >= 0 && e < E_COUNT ? default_codes[e] : "internal";
 }
 
+/* Made aside first: the arguments may come from the slot (fail(e, "%s: %s", path, err_text())). */
 static void set_slot(err e, const char *code, const char *fmt, va_list ap)
 {
-    slot.e = e;
-    snprintf(slot.code, sizeof slot.code, "%s", code);
-    vsnprintf(slot.text, sizeof slot.text, fmt, ap);
+    struct err_slot next = {.e = e};
+    snprintf(next.code, sizeof next.code, "%s", code);
+    vsnprintf(next.text, sizeof next.text, fmt, ap);
+    slot = next;
 }
 
 err fail(err e, const char *fmt, ...)

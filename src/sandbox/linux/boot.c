@@ -1,0 +1,277 @@
+#include "sandbox/linux/boot.h"
+
+#include "base/fd.h"
+#include "sandbox/hands_blob.h"
+#include "sandbox/linux/confine.h"
+#include "sandbox/linux/init.h"
+#include "sandbox/linux/userns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/close_range.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
+
+#define BOOT_WAIT_MS 20000 /* mounts on a loaded machine; a healthy one needs 10 */
+#define HANDS_LISTEN_FD 3
+#define GO 'g'
+#define NAMESPACES                                                                                 \
+    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+
+err boot_hands_memfd(int *out_fd)
+{
+    AUTO_FD fd = memfd_create("pi-hands", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+    if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        fd = memfd_create("pi-hands", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return fail_errno("make a memory file for pi-hands");
+    TRY(fd_write_full(fd, hands_blob_start, hands_blob_size()));
+    if (fchmod(fd, 0555) < 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
+        return fail_errno("seal the memory file of pi-hands");
+    *out_fd = fd_take(&fd);
+    return 0;
+}
+
+/* ---- in the init ---- */
+
+static err wait_for_go(int channel, int *out_mount)
+{
+    char go;
+    size_t n;
+    int fds[FD_PASS_MAX];
+    TRY(fd_recv(channel, &go, sizeof go, &n, fds));
+    if (n != 1 || go != GO)
+        return fail(E_INTERNAL, "the maker said something unexpected");
+    *out_mount = fds[0];
+    return 0;
+}
+
+/* Nothing of the service's own process settings may show or work inside. */
+static err reset_process(void)
+{
+    for (int s = 1; s < NSIG; s++)
+        signal(s, SIG_DFL); /* fails for KILL, STOP and libc's own: they are never ignored */
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    umask(022);
+    const struct rlimit no_core = {0, 0};
+    if (setrlimit(RLIMIT_CORE, &no_core) < 0)
+        return fail_errno("forbid core files");
+    if (setsid() < 0)
+        return fail_errno("start a session");
+    return 0;
+}
+
+static err become_root_inside(bool privileged)
+{
+    /* A plain user's namespace may not call setgroups: it has no groups to lose. */
+    if (privileged && setgroups(0, NULL) < 0)
+        return fail_errno("drop the groups");
+    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+        return fail_errno("become the sandbox's root");
+    return 0;
+}
+
+/* R31: the network namespace is new and holds only lo; nothing leads out of it. */
+static err raise_loopback(void)
+{
+    AUTO_FD s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+    if (s < 0 || ioctl(s, SIOCSIFFLAGS, &lo) < 0)
+        return fail_errno("raise the loopback interface");
+    return 0;
+}
+
+static err null_stdio(void)
+{
+    int fd = open("/dev/null", O_RDWR);
+    for (int i = 0; fd >= 0 && i < 3; i++) {
+        if (dup2(fd, i) < 0)
+            return fail_errno("redirect descriptor %d", i);
+    }
+    if (fd > 2)
+        close(fd);
+    return fd < 0 ? fail_errno("open /dev/null") : 0;
+}
+
+static err move_up(int *fd)
+{
+    int high = fcntl(*fd, F_DUPFD_CLOEXEC, 16);
+    if (high < 0)
+        return fail_errno("move a descriptor");
+    *fd = high;
+    return 0;
+}
+
+/* A fresh program image: no memory, argument, environment or descriptor of the service survives. */
+static err become_hands(struct boot *b)
+{
+    if (dup2(b->listen_fd, HANDS_LISTEN_FD) < 0 ||
+        syscall(SYS_close_range, HANDS_LISTEN_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+        return fail_errno("arrange the descriptors");
+    char *argv[] = {"pi-hands", "3", NULL};
+    char *envp[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                    "HOME=/root",
+                    "USER=root",
+                    "LOGNAME=root",
+                    "SHELL=/bin/bash",
+                    "LANG=C.UTF-8",
+                    NULL};
+    fexecve(b->hands_fd, argv, envp);
+    return fail_errno("run pi-hands");
+}
+
+static err enter(struct boot *b)
+{
+    int mount_fd;
+    TRY(wait_for_go(b->channel, &mount_fd));
+    TRY(reset_process());
+    /* Only now: the maker has put us into our control groups, which become the root of what we see.
+     */
+    if (unshare(CLONE_NEWCGROUP) < 0)
+        return fail_errno("unshare the cgroup namespace");
+    if (!b->privileged)
+        TRY(root_build(&b->root, -1, &mount_fd));
+    TRY(become_root_inside(b->privileged));
+    TRY(root_enter(&b->root, mount_fd));
+    TRY(raise_loopback());
+    if (sethostname("sandbox", 7) < 0)
+        return fail_errno("set the host name");
+    TRY(null_stdio());
+    TRY(confine_capabilities());
+    return confine_system_calls();
+}
+
+static _Noreturn void init_main(struct boot *b)
+{
+    err e = move_up(&b->channel);
+    if (!e && b->listen_fd >= 0)
+        e = move_up(&b->listen_fd);
+    if (!e && b->hands_fd >= 0)
+        e = move_up(&b->hands_fd);
+    if (!e)
+        e = enter(b);
+    if (!e && b->listen_fd < 0)
+        _exit(0);
+    if (!e)
+        e = become_hands(b);
+    fd_send(b->channel, err_text(), strlen(err_text()), NULL, 0);
+    _exit(1);
+}
+
+/* ---- in the maker ---- */
+
+err boot_clone(struct boot *b)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+        return fail_errno("make a socket pair");
+    b->pidfd = -1;
+    pid_t pid = (pid_t)syscall(SYS_clone, NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
+    if (pid == 0) {
+        close(pair[0]);
+        b->channel = pair[1];
+        init_main(b);
+    }
+    int failed = errno;
+    close(pair[1]);
+    b->channel = pair[0];
+    b->pid = pid > 0 ? pid : 0;
+    errno = failed;
+    return pid < 0 ? fail_errno("create the namespaces") : 0;
+}
+
+/* A sandbox is the first to go when the machine runs out of memory, whatever protects the service.
+ */
+static void expose_to_oom(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/oom_score_adj", (int)pid);
+    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, "200", 3) < 0)
+        return; /* only a preference */
+}
+
+static err map_and_build(struct boot *b, int *out_mount)
+{
+    if (!b->privileged)
+        return userns_map_self(b->pid);
+    TRY(userns_map_range(b->pid, b->uid_base));
+    AUTO_FD ns = -1;
+    TRY(userns_open(b->pid, &ns));
+    if (unshare(CLONE_NEWNS) < 0)
+        return fail_errno("unshare the mount namespace");
+    err e = root_build(&b->root, ns, out_mount);
+    if (chdir("/") < 0 && !e)
+        e = fail_errno("enter /");
+    return e;
+}
+
+static err hear_outcome(struct boot *b)
+{
+    struct pollfd p = {.fd = b->channel, .events = POLLIN};
+    int n;
+    do
+        n = poll(&p, 1, BOOT_WAIT_MS);
+    while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return fail(E_TIMEOUT, "the sandbox did not finish booting within %d s",
+                    BOOT_WAIT_MS / 1000);
+    char text[ERR_TEXT_MAX];
+    ssize_t got = recv(b->channel, text, sizeof text - 1, 0);
+    if (got > 0)
+        return fail(E_UNAVAILABLE, "the sandbox could not boot: %.*s", (int)got, text);
+    return 0;
+}
+
+err boot_go(struct boot *b)
+{
+    AUTO_FD mount_fd = -1;
+    expose_to_oom(b->pid);
+    TRY(map_and_build(b, &mount_fd));
+    char go = GO;
+    TRY(fd_send(b->channel, &go, sizeof go, &mount_fd, mount_fd >= 0 ? 1 : 0));
+    TRY(hear_outcome(b));
+    if (b->listen_fd < 0)
+        return 0;
+    /* End of file without a word: exec, or a death no program can report. */
+    if (init_wait_end(b->pidfd, 0))
+        return fail(E_UNAVAILABLE, "the sandbox's init died while booting");
+    return 0;
+}
+
+void boot_release(struct boot *b)
+{
+    fd_close(&b->pidfd);
+    fd_close(&b->channel);
+}
+
+void boot_abandon(struct boot *b)
+{
+    if (b->pid > 0) {
+        pidfd_send_signal(b->pidfd, SIGKILL, NULL, 0);
+        while (waitpid(b->pid, NULL, __WALL) < 0 && errno == EINTR)
+            continue;
+        b->pid = 0;
+    }
+    boot_release(b);
+}

@@ -1,0 +1,33 @@
+/* Limits through control groups: version 2 where it has the controller, else version 1, else none,
+   said so. One folder pi-managed/<id> per hierarchy that limits something. As root below the
+   hierarchy's top; as a plain user below the highest group that was delegated to us. */
+#ifndef SANDBOX_LINUX_CGROUP_H
+#define SANDBOX_LINUX_CGROUP_H
+
+#include "sandbox/state.h"
+
+struct cgroup_limits {
+    uint64_t memory_bytes;
+    uint32_t pids;
+    uint32_t cpu_milli; /* 0: no limit */
+};
+
+struct cgroup_usage {
+    uint64_t memory_bytes, cpu_us;
+    uint32_t pids;
+    bool out_of_memory; /* a process was killed for it */
+};
+
+/* Sets limit_* and, when one is missing, a reason with the remedy (else reason is ""). */
+void cgroup_probe(struct sandbox_caps *out);
+/* Makes the groups and sets the limits; fills run->cgroups, limits_enforced and limits_reason. A
+   limit that cannot be set is reported there, not an error: the caller decides (R51). */
+void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run);
+/* Moves a process that has no threads and no children yet. */
+err cgroup_add(const struct state_run *run, pid_t pid);
+void cgroup_usage(const struct state_run *run, struct cgroup_usage *out);
+/* Removes the groups recorded in `run` and those that bear this id wherever we would make them
+   (left by a maker that died before it could record). Whatever still runs in them is killed. */
+err cgroup_remove(const char *id, const struct state_run *run);
+
+#endif

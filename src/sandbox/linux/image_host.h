@@ -1,0 +1,27 @@
+/* The image `host` (R32): the host's /usr, read-only, around a small generated root. Nothing else
+   of the host is in it: no /etc, /home, /root, /var or /opt. The generated root ("skeleton") is
+   made once, kept in DATA/images/host/<key>/, and shared by all sandboxes as the lower layer of
+   their overlay; the key changes when something it was made from changes (a host upgrade, a new
+   build). */
+#ifndef SANDBOX_LINUX_IMAGE_HOST_H
+#define SANDBOX_LINUX_IMAGE_HOST_H
+
+#include "base/err.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define IMAGE_PATH_MAX 512
+
+/* Makes the skeleton unless it is there. `images` is DATA/images, `runtime` holds rg. */
+err image_host_prepare(const char *images, const char *runtime, char out[IMAGE_PATH_MAX]);
+/* Builds a skeleton straight into the empty folder `dir`, everything owned by `owner`. Without a
+   runtime (NULL) it gets no tools. */
+err image_host_build(const char *dir, const char *runtime, uid_t owner);
+
+/* Top-level names that belong to /usr: symbolic links where the host has merged them, else folders
+   that are mounted beside /usr. NULL at the end. */
+extern const char *const image_host_merged[];
+
+#endif

@@ -1,0 +1,315 @@
+#include "sandbox/linux/linux.h"
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "sandbox/hands.h"
+#include "sandbox/linux/boot.h"
+#include "sandbox/linux/cgroup.h"
+#include "sandbox/linux/image_host.h"
+#include "sandbox/linux/init.h"
+#include "sandbox/linux/probe.h"
+#include "sandbox/linux/userns.h"
+#include "sandbox/state.h"
+#include "sandbox/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DEFAULT_MEMORY_MIB 512
+#define DEFAULT_PIDS 256
+#define HELLO_WAIT_MS 20000
+#define AGENT_BACKLOG 256 /* connections that may wait while pi-hands is busy */
+
+static uint32_t memory_mib(const struct sandbox_spec *spec)
+{
+    return spec->memory_mib ? spec->memory_mib : DEFAULT_MEMORY_MIB;
+}
+
+/* ---- create ---- */
+
+static err check_spec(const struct sandbox_spec *spec)
+{
+    if (strcmp(spec->image, "host") != 0)
+        return fail(E_INVALID,
+                    "the linux provider has no image \"%.80s\"; it works with \"host\" (the host's "
+                    "/usr, read-only, around an own root)",
+                    spec->image);
+    if (spec->disk_mib > 0)
+        return fail(E_INVALID,
+                    "the linux provider cannot limit disk space here: leave disk_mib out");
+    if (spec->memory_mib > 0 && spec->memory_mib < 32)
+        return fail(E_INVALID, "a sandbox needs at least 32 MiB of memory, not %u",
+                    spec->memory_mib);
+    if (spec->pids > 0 && spec->pids < 16)
+        return fail(E_INVALID, "a sandbox needs at least 16 processes, not %u", spec->pids);
+    if (spec->cpu_milli > 0 && spec->cpu_milli < 10)
+        return fail(E_INVALID, "a sandbox needs at least 10 thousandths of a cpu, not %u",
+                    spec->cpu_milli);
+    return 0;
+}
+
+static err linux_create(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    TRY(check_spec(spec));
+    /* Only its owner looks inside, but control passes through to the agent socket. */
+    if (mkdir(place->dir, 0711) < 0 && errno != EEXIST)
+        return fail_errno("make the sandbox folder %s", place->dir);
+    AUTO_FD lock = -1;
+    TRY(state_lock(place->dir, &lock));
+    struct sandbox_spec made;
+    err e = state_read_spec(place->dir, &made);
+    if (e == E_NOT_FOUND)
+        return state_write_spec(place->dir, spec);
+    if (!e && !state_spec_equal(&made, spec))
+        return fail(E_CONFLICT, "sandbox %s exists already, made from another request", spec->id);
+    return e;
+}
+
+/* ---- what runs ---- */
+
+/* Reads run.json; false when nothing was started. A damaged file (power cut: it is not synced)
+   counts as started and gone. *out_pidfd is -1 unless the init lives. */
+static bool read_started(const char *dir, struct state_run *out, int *out_pidfd)
+{
+    *out = (struct state_run){0};
+    *out_pidfd = -1;
+    err e = state_read_run(dir, out);
+    if (!e)
+        *out_pidfd = init_open(&out->init);
+    return e != E_NOT_FOUND;
+}
+
+/* Everything a run leaves outside its namespaces. The init is dead already. */
+static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                     const struct state_run *run)
+{
+    TRY(cgroup_remove(spec->id, run));
+    if (unlink(place->socket) < 0 && errno != ENOENT)
+        return fail_errno("remove the agent socket %s", place->socket);
+    return state_remove_run(place->dir);
+}
+
+/* ---- start ---- */
+
+static err listen_agent(const struct sandbox_place *place, int *out_fd)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(place->socket) >= sizeof address.sun_path)
+        return fail(E_INVALID, "the agent socket's path %s is too long (107 bytes at most)",
+                    place->socket);
+    memcpy(address.sun_path, place->socket, strlen(place->socket) + 1);
+    AUTO_FD s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s < 0)
+        return fail_errno("make the agent socket");
+    unlink(place->socket);
+    mode_t old = umask(0177); /* 0600 from its first moment on */
+    int r = bind(s, (const struct sockaddr *)&address, sizeof address);
+    umask(old);
+    if (r < 0)
+        return fail_errno("bind the agent socket %s", place->socket);
+    if (place->socket_owner != geteuid() &&
+        chown(place->socket, place->socket_owner, (gid_t)-1) < 0)
+        return fail_errno("give the agent socket to uid %u", (unsigned)place->socket_owner);
+    if (listen(s, AGENT_BACKLOG) < 0)
+        return fail_errno("listen on the agent socket %s", place->socket);
+    *out_fd = fd_take(&s);
+    return 0;
+}
+
+/* DATA/images, for DATA/sandboxes/<id>. */
+static err images_folder(const char *dir, char *out, size_t cap)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", dir);
+    char *data = dirname(dirname(copy));
+    if (snprintf(out, cap, "%s/images", data) >= (int)cap)
+        return fail(E_INVALID, "the sandbox folder %s has too long a name", dir);
+    return 0;
+}
+
+static err record_run(const struct sandbox_place *place, pid_t pid, struct state_run *run)
+{
+    TRY(init_identify(pid, &run->init));
+    run->started_at_ms = clock_wall_ms(clock_real());
+    return state_write_run(place->dir, run);
+}
+
+/* The order matters: nothing runs in the sandbox before its groups, its record and its network are
+ * there. */
+static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                      struct boot *b, struct state_run *run)
+{
+    TRY(root_prepare(&b->root));
+    const struct cgroup_limits limits = {
+        .memory_bytes = (uint64_t)memory_mib(spec) << 20,
+        .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
+        .cpu_milli = spec->cpu_milli,
+    };
+    TRY(boot_clone(b));
+    cgroup_make(spec->id, &limits, run);
+    TRY(record_run(place, b->pid, run));
+    TRY(cgroup_add(run, b->pid));
+    TRY(boot_go(b));
+    return hands_hello(place->socket, HELLO_WAIT_MS);
+}
+
+static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    char images[IMAGE_PATH_MAX], skeleton[IMAGE_PATH_MAX], fs_dir[PATH_MAX];
+    TRY(images_folder(place->dir, images, sizeof images));
+    TRY(image_host_prepare(images, place->runtime, skeleton));
+    snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
+    AUTO_FD listen_fd = -1, hands_fd = -1;
+    TRY(listen_agent(place, &listen_fd));
+    TRY(boot_hands_memfd(&hands_fd));
+    bool privileged = userns_is_privileged();
+    struct boot b = {
+        .root = {.fs_dir = fs_dir,
+                 .skeleton = skeleton,
+                 .runtime = place->runtime,
+                 .owner = privileged ? place->uid_base : geteuid(),
+                 .tmp_mib = memory_mib(spec) / 2},
+        .privileged = privileged,
+        .uid_base = place->uid_base,
+        .listen_fd = listen_fd,
+        .hands_fd = hands_fd,
+        .pidfd = -1,
+        .channel = -1,
+    };
+    struct state_run run = {0};
+    err e = boot_steps(spec, place, &b, &run);
+    if (!e) {
+        boot_release(&b);
+        return 0;
+    }
+    struct err_slot why;
+    err_save(&why);
+    boot_abandon(&b);
+    clear_run(spec, place, &run);
+    return err_restore(&why);
+}
+
+static err check_made(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    struct sandbox_spec made;
+    TRY(state_read_spec(place->dir, &made));
+    if (!state_spec_equal(&made, spec))
+        return fail(E_CONFLICT, "sandbox %s was made from another request", spec->id);
+    return 0;
+}
+
+static err linux_start(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    AUTO_FD lock = -1, init = -1;
+    TRY(state_lock(place->dir, &lock));
+    TRY(check_made(spec, place));
+    struct state_run run;
+    if (read_started(place->dir, &run, &init)) {
+        if (init >= 0)
+            return hands_hello(place->socket, HELLO_WAIT_MS);
+        TRY(clear_run(spec, place, &run)); /* crashed */
+    }
+    return boot_sandbox(spec, place);
+}
+
+/* ---- stop, destroy, status ---- */
+
+static err stop_locked(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                       uint32_t grace_ms)
+{
+    AUTO_FD init = -1;
+    struct state_run run;
+    read_started(place->dir, &run, &init);
+    if (init >= 0)
+        TRY(init_end(init, grace_ms));
+    return clear_run(spec, place, &run);
+}
+
+static err linux_stop(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                      uint32_t grace_ms)
+{
+    AUTO_FD lock = -1;
+    err e = state_lock(place->dir, &lock);
+    if (e)
+        return e == E_NOT_FOUND ? 0 : e;
+    return stop_locked(spec, place, grace_ms);
+}
+
+static err linux_destroy(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    AUTO_FD lock = -1;
+    err e = state_lock(place->dir, &lock);
+    if (e)
+        return e == E_NOT_FOUND ? 0 : e;
+    TRY(stop_locked(spec, place, 0));
+    return tree_remove(place->dir);
+}
+
+static void explain_crash(const struct state_run *run, struct sandbox_status *out)
+{
+    struct cgroup_usage usage;
+    cgroup_usage(run, &usage);
+    struct state_init now;
+    if (init_identify(getpid(), &now) == 0 && strcmp(now.boot_id, run->init.boot_id) != 0)
+        snprintf(out->reason, sizeof out->reason, "this machine was restarted");
+    else if (usage.out_of_memory)
+        snprintf(out->reason, sizeof out->reason,
+                 "its init died; processes were killed for lack of memory");
+    else
+        snprintf(out->reason, sizeof out->reason, "its init died or was killed from outside");
+}
+
+static void report_running(const struct state_run *run, struct sandbox_status *out)
+{
+    struct cgroup_usage usage;
+    cgroup_usage(run, &usage);
+    out->state = SANDBOX_RUNNING;
+    out->started_at_ms = run->started_at_ms;
+    out->memory_bytes = usage.memory_bytes;
+    out->cpu_us = usage.cpu_us;
+    out->pids = usage.pids;
+    out->limits_enforced = run->limits_enforced;
+    snprintf(out->reason, sizeof out->reason, "%s", run->limits_reason);
+}
+
+static err linux_status(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                        struct sandbox_status *out)
+{
+    struct sandbox_status s = {.state = SANDBOX_NONE};
+    snprintf(s.id, sizeof s.id, "%s", spec->id);
+    struct sandbox_spec made;
+    err e = state_read_spec(place->dir, &made);
+    if (e && e != E_NOT_FOUND)
+        return e;
+    if (!e) {
+        AUTO_FD init = -1;
+        struct state_run run;
+        snprintf(s.tenant, sizeof s.tenant, "%s", made.tenant);
+        s.state = SANDBOX_STOPPED;
+        if (read_started(place->dir, &run, &init)) {
+            s.state = SANDBOX_CRASHED;
+            if (init >= 0)
+                report_running(&run, &s);
+            else
+                explain_crash(&run, &s);
+        }
+    }
+    *out = s;
+    return 0;
+}
+
+const struct sandbox_provider sandbox_linux = {
+    .name = "linux",
+    .probe = linux_probe,
+    .create = linux_create,
+    .start = linux_start,
+    .stop = linux_stop,
+    .destroy = linux_destroy,
+    .status = linux_status,
+};

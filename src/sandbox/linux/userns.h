@@ -1,0 +1,22 @@
+/* User namespaces: who the ids inside are outside. */
+#ifndef SANDBOX_LINUX_USERNS_H
+#define SANDBOX_LINUX_USERNS_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define USERNS_IDS 65536u /* ids per sandbox in root mode */
+
+/* True when this process may map id ranges and mount for others: root with its capabilities. */
+bool userns_is_privileged(void);
+/* Gives the namespace of `pid` its ids: 0…65535 → base… */
+err userns_map_range(pid_t pid, uint32_t base);
+/* Its only id, 0, is ours. */
+err userns_map_self(pid_t pid);
+/* A descriptor of the namespace of `pid`, for idmapped mounts. */
+err userns_open(pid_t pid, int *out_fd);
+
+#endif

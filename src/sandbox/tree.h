@@ -1,0 +1,12 @@
+/* Removing a folder that hostile programs filled: any depth, any names, any modes, links never
+   followed, nothing outside it touched. Nobody else may be writing to it. */
+#ifndef SANDBOX_TREE_H
+#define SANDBOX_TREE_H
+
+#include "base/err.h"
+
+/* OK when `path` does not exist. Stays on the file system of `path`'s entries as they are: nothing
+   may be mounted below it. */
+err tree_remove(const char *path);
+
+#endif

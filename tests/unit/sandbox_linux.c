@@ -1,0 +1,653 @@
+/* src/sandbox/linux: drives the provider as the parent's makers would (one forked process per
+   verb), as root and once more as a plain user, and looks at the sandbox from inside (through
+   pi-hands) and from outside. */
+#include "sandbox/provider.h"
+
+#include "base/fd.h"
+#include "base/json.h"
+#include "hands/frames.h"
+#include "sandbox/hands.h"
+#include "sandbox/linux/init.h"
+#include "sandbox/linux/userns.h"
+#include "sandbox/state.h"
+#include "sandbox/tree.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PLAIN_UID 12345
+#define UID_BASE 1065536u
+
+static char data[64];    /* DATA of this run */
+static char runtime[80]; /* holds rg */
+static bool privileged;
+
+struct box {
+    struct sandbox_spec spec;
+    struct sandbox_place place;
+    char dir[192], socket[224];
+};
+
+static struct box box_of(const char *id, const char *tenant, unsigned n)
+{
+    struct box b = {.place = {.socket_owner = geteuid(),
+                              .uid_base = UID_BASE + n * USERNS_IDS,
+                              .runtime = runtime}};
+    /* Runs may be side by side on one machine, with the same control groups. */
+    snprintf(b.spec.id, sizeof b.spec.id, "%s_%d", id, (int)getpid());
+    snprintf(b.spec.tenant, sizeof b.spec.tenant, "%s", tenant);
+    snprintf(b.spec.image, sizeof b.spec.image, "host");
+    snprintf(b.dir, sizeof b.dir, "%s/sandboxes/%s", data, b.spec.id);
+    snprintf(b.socket, sizeof b.socket, "%s/agent.sock", b.dir);
+    return b;
+}
+
+/* ---- verbs, each in its own process ---- */
+
+enum verb {
+    CREATE,
+    START,
+    STOP,
+    DESTROY,
+    STATUS
+};
+
+struct outcome {
+    err e;
+    char text[ERR_TEXT_MAX];
+    struct sandbox_status status;
+};
+
+static err run_verb(enum verb verb, struct box *b, uint32_t grace_ms, struct sandbox_status *out)
+{
+    const struct sandbox_provider *p = sandbox_provider_named("linux");
+    switch (verb) {
+    case CREATE:
+        return p->create(&b->spec, &b->place);
+    case START:
+        return p->start(&b->spec, &b->place);
+    case STOP:
+        return p->stop(&b->spec, &b->place, grace_ms);
+    case DESTROY:
+        return p->destroy(&b->spec, &b->place);
+    default:
+        return p->status(&b->spec, &b->place, out);
+    }
+}
+
+static struct outcome make(enum verb verb, struct box *b, uint32_t grace_ms)
+{
+    struct outcome *shared =
+        mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    b->place.dir = b->dir;
+    b->place.socket = b->socket;
+    pid_t pid = fork();
+    if (pid == 0) {
+        shared->e = run_verb(verb, b, grace_ms, &shared->status);
+        snprintf(shared->text, sizeof shared->text, "%s", shared->e ? err_text() : "");
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    struct outcome o = *shared;
+    munmap(shared, sizeof *shared);
+    return o;
+}
+
+static void must(enum verb verb, struct box *b)
+{
+    struct outcome o = make(verb, b, 0);
+    if (o.e)
+        fail_msg("verb %d of %s: %s", verb, b->spec.id, o.text);
+}
+
+static struct sandbox_status status_of(struct box *b)
+{
+    struct outcome o = make(STATUS, b, 0);
+    if (o.e)
+        fail_msg("status of %s: %s", b->spec.id, o.text);
+    return o.status;
+}
+
+static void boot(struct box *b)
+{
+    must(CREATE, b);
+    must(START, b);
+}
+
+static struct state_init init_of(const struct box *b)
+{
+    struct state_run run;
+    assert_int_equal(state_read_run(b->dir, &run), 0);
+    return run.init;
+}
+
+/* ---- commands inside ---- */
+
+struct ran {
+    int code; /* 128 + signal when killed */
+    struct buf out;
+};
+
+static void send_exec(int fd, const char *command)
+{
+    AUTO_JSON o = json_pack("{s:[s,s,s],s:s}", "argv", "bash", "-c", command, "cwd", "/workspace");
+    AUTO_BUF text = {0};
+    json_write(o, &text);
+    assert_int_equal(frame_write(fd, FRAME_EXEC, buf_str(&text)), 0);
+}
+
+/* Standard output and error together. */
+static struct ran run(const struct box *b, const char *command)
+{
+    struct ran r = {.code = -1};
+    AUTO_FD fd = -1;
+    if (hands_connect(b->socket, &fd))
+        fail_msg("%s", err_text());
+    send_exec(fd, command);
+    for (;;) {
+        AUTO_BUF payload = {0};
+        enum frame_type type;
+        if (frame_read(fd, &type, &payload))
+            fail_msg("%s: %s", command, err_text());
+        if (type == FRAME_STDOUT || type == FRAME_STDERR) {
+            buf_add(&r.out, payload.p, payload.n);
+        } else if (type == FRAME_EXIT) {
+            AUTO_JSON o = NULL;
+            assert_int_equal(json_read(buf_str(&payload), &o), 0);
+            r.code = (int)json_get_int(o, "code", 255);
+            buf_add(&r.out, "", 0);
+            return r;
+        } else {
+            fail_msg("%s: frame %d %.*s", command, type, STR_ARG(buf_str(&payload)));
+        }
+    }
+}
+
+static void expect(const struct box *b, const char *command, const char *output)
+{
+    struct ran r = run(b, command);
+    if (r.code != 0 || !str_is(buf_str(&r.out), output))
+        fail_msg("%s: exit %d, said \"%.*s\", not \"%s\"", command, r.code,
+                 STR_ARG(buf_str(&r.out)), output);
+    buf_done(&r.out);
+}
+
+/* The command fails and says `why`. */
+static void refuse(const struct box *b, const char *command, const char *why)
+{
+    struct ran r = run(b, command);
+    if (r.code == 0 || !r.out.p || !strstr(r.out.p, why))
+        fail_msg("%s: exit %d, said \"%.*s\", should fail with \"%s\"", command, r.code,
+                 STR_ARG(buf_str(&r.out)), why);
+    buf_done(&r.out);
+}
+
+/* ---- inside ---- */
+
+static void commands_run_as_root_of_nobody(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_run", "tenant_a", 0);
+    boot(&b);
+    assert_int_equal(status_of(&b).state, SANDBOX_RUNNING);
+    expect(&b, "echo hello", "hello\n");
+    expect(&b, "id -u; id -g; echo $HOME; pwd; hostname", "0\n0\n/root\n/workspace\nsandbox\n");
+    expect(&b,
+           "touch /root/a /workspace/a /mnt/session/outputs/a /mnt/session/tool-output/a /tmp/a"
+           " && echo ok",
+           "ok\n");
+    expect(&b,
+           "/.pi/rg --version | head -c 7; test -x /.pi/hands && echo; /.pi/hands --version "
+           ">/dev/null && echo ok",
+           "ripgrep\nok\n");
+    refuse(&b, "touch /.pi/rg", "Read-only file system");
+    refuse(&b, "touch /usr/bin/new", "Read-only file system");
+    expect(&b, "mkdir /home/x /etc/x && echo x >/etc/hosts && echo ok", "ok\n");
+    struct stat st;
+    char path[256];
+    snprintf(path, sizeof path, "%s/fs/upper/workspace/a", b.dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_uid, privileged ? b.place.uid_base : geteuid());
+    must(DESTROY, &b);
+}
+
+static void host_stays_out_of_sight(void **state)
+{
+    (void)state;
+    setenv("PM_TEST_LEAK", "leaked", 1);
+    struct box b = box_of("sess_sight", "tenant_a", 1);
+    boot(&b);
+    expect(&b, "grep -c . /etc/passwd", "3\n");
+    expect(&b,
+           "ls -A /home /opt /srv /var/lib | grep -v : | grep .; ls /etc/shadow 2>/dev/null; "
+           "true",
+           "");
+    struct ran r =
+        run(&b, "cat /proc/mounts /proc/self/mountinfo /proc/1/environ /proc/self/cgroup");
+    assert_int_equal(r.code, 0);
+    assert_null(memmem(r.out.p, r.out.n, data, strlen(data)));
+    assert_null(memmem(r.out.p, r.out.n, "sandboxes", 9));
+    assert_null(memmem(r.out.p, r.out.n, "runtime", 7));
+    assert_null(memmem(r.out.p, r.out.n, "leaked", 6));
+    assert_null(memmem(r.out.p, r.out.n, "pi-managed", 10));
+    buf_done(&r.out);
+    expect(&b, "tr '\\0' ' ' </proc/1/cmdline", "pi-hands 3 ");
+    expect(&b, "ls /proc/1/fd | wc -l | xargs test 12 -gt && echo few", "few\n");
+    expect(&b, "for p in /proc/[0-9]*; do echo $p; done | wc -l | xargs test 8 -gt && echo few",
+           "few\n");
+    refuse(&b, "cat /proc/kcore | head -c 4 | grep .", "");
+    must(DESTROY, &b);
+}
+
+static void privilege_cannot_be_had(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_priv", "tenant_a", 2);
+    boot(&b);
+    refuse(&b, "mount -t tmpfs none /mnt", "ermi");
+    refuse(&b, "unshare -U true", "Operation not permitted");
+    refuse(&b, "unshare -m true", "Operation not permitted");
+    refuse(&b, "umount /tmp", "umount:");
+    refuse(&b, "mknod /tmp/sda b 8 0", "Operation not permitted");
+    refuse(&b, "hostname other", "");
+    refuse(&b, "date -s 2020-01-01", "Operation not permitted");
+    refuse(&b, "echo 1 >/proc/sys/kernel/core_pattern", "Read-only file system");
+    refuse(&b, "echo c >/proc/sysrq-trigger; false", "");
+    refuse(&b, "chmod 777 /sys/kernel", "");
+    expect(&b, "grep -E '^(NoNewPrivs|Seccomp):' /proc/self/status | tr -d '\\t'",
+           "NoNewPrivs:1\nSeccomp:2\n");
+    /* CHOWN DAC_OVERRIDE FOWNER FSETID KILL SETGID SETUID SETPCAP NET_BIND_SERVICE SYS_CHROOT */
+    expect(&b, "grep -E '^Cap(Eff|Bnd):' /proc/self/status | tr -d '\\t'",
+           "CapEff:00000000000405fb\nCapBnd:00000000000405fb\n");
+    must(DESTROY, &b);
+}
+
+static void nothing_leads_to_a_network(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_net", "tenant_a", 3);
+    boot(&b);
+    expect(&b, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", "lo\n");
+    refuse(&b, "exec 3<>/dev/tcp/192.0.2.1/80", "unreachable");
+    refuse(&b, "exec 3<>/dev/udp/192.0.2.1/53", "unreachable");
+    refuse(&b, "exec 3<>/dev/tcp/127.0.0.1/22", "refused");
+    must(DESTROY, &b);
+}
+
+/* ---- life ---- */
+
+static void verbs_may_be_repeated(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_again", "tenant_a", 4);
+    assert_int_equal(make(START, &b, 0).e, E_NOT_FOUND);
+    assert_int_equal(make(STOP, &b, 0).e, 0);
+    assert_int_equal(make(DESTROY, &b, 0).e, 0);
+    assert_int_equal(status_of(&b).state, SANDBOX_NONE);
+    must(CREATE, &b);
+    must(CREATE, &b);
+    struct box other = b;
+    other.spec.memory_mib = 1024;
+    assert_int_equal(make(CREATE, &other, 0).e, E_CONFLICT);
+    assert_int_equal(make(START, &other, 0).e, E_CONFLICT);
+    assert_int_equal(status_of(&b).state, SANDBOX_STOPPED);
+    must(START, &b);
+    pid_t first = init_of(&b).pid;
+    must(START, &b);
+    assert_int_equal(init_of(&b).pid, first);
+    must(STOP, &b);
+    must(STOP, &b);
+    assert_int_equal(status_of(&b).state, SANDBOX_STOPPED);
+    must(DESTROY, &b);
+    must(DESTROY, &b);
+}
+
+static void files_survive_a_stop_and_processes_do_not(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_keep", "tenant_a", 5);
+    boot(&b);
+    expect(&b,
+           "echo kept >f; chmod 4751 f; touch -d @1000000000 f; ln -s f l; mkdir -p /etc/d; "
+           "rm /etc/shells; (setsid sleep 1000 >/dev/null 2>&1 &) ; echo ok",
+           "ok\n");
+    struct state_init init = init_of(&b);
+    AUTO_FD pidfd = init_open(&init);
+    assert_true(pidfd >= 0);
+    assert_int_equal(make(STOP, &b, 2000).e, 0);
+    assert_true(init_wait_end(pidfd, 0));
+    must(START, &b);
+    expect(&b,
+           "cat l; stat -c '%a %Y %U' f; ls -d /etc/d; ls /etc/shells 2>/dev/null; "
+           "grep -l sleep /proc/[0-9]*/comm; true",
+           "kept\n4751 1000000000 root\n/etc/d\n");
+    must(DESTROY, &b);
+}
+
+static void a_killed_init_shows_as_crashed(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_crash", "tenant_a", 6);
+    boot(&b);
+    expect(&b, "echo kept >f; echo ok", "ok\n");
+    struct state_init init = init_of(&b);
+    AUTO_FD pidfd = init_open(&init);
+    assert_int_equal(kill(init.pid, SIGKILL), 0);
+    assert_true(init_wait_end(pidfd, 5000));
+    /* The zombie is ours (subreaper) and not reaped yet: it must count as dead all the same. */
+    assert_int_equal(kill(init.pid, 0), 0);
+    struct sandbox_status s = status_of(&b);
+    assert_int_equal(s.state, SANDBOX_CRASHED);
+    assert_non_null(strstr(s.reason, "died"));
+    must(START, &b);
+    expect(&b, "cat f", "kept\n");
+    assert_int_equal(status_of(&b).state, SANDBOX_RUNNING);
+    must(DESTROY, &b);
+}
+
+static void another_process_with_its_pid_is_not_it(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_reuse", "tenant_a", 7);
+    must(CREATE, &b);
+    struct state_run run_of_old = {.started_at_ms = 1};
+    assert_int_equal(init_identify(getpid(), &run_of_old.init), 0);
+    run_of_old.init.start_ticks--;
+    assert_int_equal(state_write_run(b.dir, &run_of_old), 0);
+    assert_int_equal(status_of(&b).state, SANDBOX_CRASHED);
+    must(STOP, &b); /* must not signal us */
+    run_of_old.init.start_ticks++;
+    snprintf(run_of_old.init.boot_id, sizeof run_of_old.init.boot_id, "another");
+    assert_int_equal(state_write_run(b.dir, &run_of_old), 0);
+    struct sandbox_status s = status_of(&b);
+    assert_int_equal(s.state, SANDBOX_CRASHED);
+    assert_non_null(strstr(s.reason, "restarted"));
+    must(DESTROY, &b);
+}
+
+static const char *sought;
+static int found;
+
+static int look(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind;
+    found += strcmp(path + at->base, sought) == 0;
+    return 0;
+}
+
+static int count_cgroups(const char *id)
+{
+    sought = id;
+    found = 0;
+    nftw("/sys/fs/cgroup", look, 32, FTW_PHYS);
+    return found;
+}
+
+static void assert_no_trace(const struct box *b)
+{
+    assert_int_equal(access(b->dir, F_OK), -1);
+    assert_int_equal(count_cgroups(b->spec.id), 0);
+    AUTO_BUF mounts = {0};
+    assert_int_equal(fd_read_file("/proc/self/mounts", 1 << 20, &mounts), 0);
+    assert_null(strstr(mounts.p, data));
+}
+
+static void destroy_leaves_no_trace(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_trace", "tenant_a", 8);
+    b.spec.cpu_milli = 500;
+    boot(&b);
+    if (privileged && status_of(&b).limits_enforced)
+        assert_true(count_cgroups(b.spec.id) > 0);
+    expect(&b,
+           "mkdir -p secret && chmod 0 secret; for i in $(seq 300); do mkdir -p d/d/d/d/d/d && "
+           "cd d/d/d/d/d/d; done 2>/dev/null; echo ok",
+           "ok\n");
+    must(DESTROY, &b);
+    assert_no_trace(&b);
+}
+
+/* ---- limits ---- */
+
+static bool limits_enforced(struct box *b)
+{
+    struct sandbox_status s = status_of(b);
+    if (!s.limits_enforced) {
+        assert_true(strlen(s.reason) > 0);
+        print_message("[   NOTE   ] not checked: %s\n", s.reason);
+    }
+    return s.limits_enforced;
+}
+
+static void memory_limit_kills_the_hog_alone(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_memory", "tenant_a", 9);
+    b.spec.memory_mib = 64;
+    boot(&b);
+    if (limits_enforced(&b)) {
+        pid_t before = init_of(&b).pid;
+        refuse(&b, "head -c 300m /dev/zero | tail; exit ${PIPESTATUS[1]}", "");
+        expect(&b, "echo alive", "alive\n");
+        assert_int_equal(init_of(&b).pid, before);
+        assert_true(status_of(&b).memory_bytes > 0);
+    }
+    must(DESTROY, &b);
+}
+
+static void process_limit_holds(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_pids", "tenant_a", 10);
+    b.spec.pids = 32;
+    boot(&b);
+    if (limits_enforced(&b)) {
+        refuse(&b, "exec sh -c 'for i in $(seq 100); do sleep 60 & done'", "fork");
+        assert_in_range(status_of(&b).pids, 1, 32);
+        expect(&b, "kill -9 -1; echo alive", "alive\n");
+    }
+    must(DESTROY, &b);
+}
+
+/* ---- neighbours and failures ---- */
+
+static void tenants_see_nothing_of_each_other(void **state)
+{
+    (void)state;
+    struct box a = box_of("sess_left", "tenant_a", 11), b = box_of("sess_right", "tenant_b", 12);
+    boot(&a);
+    boot(&b);
+    expect(&a,
+           "echo mine >secret; (exec -a marker-left setsid sleep 1000 >/dev/null 2>&1 &); echo ok",
+           "ok\n");
+    expect(&b,
+           "ls -A /workspace; ls -A /tmp; "
+           "! cat /proc/[0-9]*/cmdline 2>/dev/null | grep -a marker-le[f]t",
+           "");
+    must(DESTROY, &b);
+    expect(&a, "cat secret", "mine\n");
+    must(DESTROY, &a);
+    assert_no_trace(&a);
+    assert_no_trace(&b);
+}
+
+static void a_failed_start_is_torn_down_and_says_why(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_fail", "tenant_a", 13);
+    must(CREATE, &b);
+    b.place.runtime = "/nonexistent";
+    struct outcome o = make(START, &b, 0);
+    assert_int_equal(o.e, E_UNAVAILABLE);
+    assert_non_null(strstr(o.text, "/nonexistent/rg"));
+    assert_int_equal(status_of(&b).state, SANDBOX_STOPPED);
+    b.place.runtime = runtime;
+    char work[256]; /* a file where the overlay needs a folder, and files in the upper layer */
+    snprintf(work, sizeof work, "%s/fs", b.dir);
+    assert_int_equal(mkdir(work, 0700), 0);
+    snprintf(work, sizeof work, "%s/fs/upper", b.dir);
+    assert_int_equal(mkdir(work, 0755), 0);
+    snprintf(work, sizeof work, "%s/fs/upper/file", b.dir);
+    assert_int_equal(mkdir(work, 0755), 0);
+    snprintf(work, sizeof work, "%s/fs/work", b.dir);
+    assert_int_equal(fd_write_file_atomic(work, STR("x"), 0600), 0);
+    o = make(START, &b, 0);
+    assert_int_not_equal(o.e, 0);
+    assert_true(strlen(o.text) > 10);
+    assert_int_equal(status_of(&b).state, SANDBOX_STOPPED);
+    assert_int_equal(access(b.socket, F_OK), -1);
+    assert_int_equal(count_cgroups(b.spec.id), 0);
+    unlink(work);
+    must(START, &b);
+    must(DESTROY, &b);
+    assert_no_trace(&b);
+}
+
+static void requests_it_cannot_fulfil_are_refused(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_refuse", "tenant_a", 14);
+    snprintf(b.spec.image, sizeof b.spec.image, "debian:12");
+    struct outcome o = make(CREATE, &b, 0);
+    assert_int_equal(o.e, E_INVALID);
+    assert_non_null(strstr(o.text, "\"host\""));
+    b = box_of("sess_refuse", "tenant_a", 14);
+    b.spec.disk_mib = 100;
+    assert_int_equal(make(CREATE, &b, 0).e, E_INVALID);
+    assert_int_equal(status_of(&b).state, SANDBOX_NONE);
+}
+
+static void the_probe_and_auto_say_usable(void **state)
+{
+    (void)state;
+    struct sandbox_caps caps;
+    sandbox_provider_named("linux")->probe(&caps);
+    if (!caps.usable)
+        fail_msg("%s", caps.reason);
+    assert_int_equal(caps.uid_range, privileged);
+    assert_false(caps.own_kernel);
+    assert_false(caps.limit_disk);
+    const struct sandbox_provider *p = NULL;
+    assert_int_equal(sandbox_provider_choose("auto", &p), 0);
+    assert_string_equal(p->name, "linux");
+    assert_int_equal(sandbox_provider_choose("nosuch", &p), E_INVALID);
+}
+
+/* ---- runs ---- */
+
+/* A DATA of its own, and rg where a plain user can read it. */
+static void make_data(uid_t owner)
+{
+    snprintf(data, sizeof data, "/tmp/pm-test-sandbox-XXXXXX");
+    if (!mkdtemp(data))
+        abort();
+    snprintf(runtime, sizeof runtime, "%s/runtime", data);
+    char command[512];
+    snprintf(command, sizeof command,
+             "mkdir %s %s/sandboxes && cp build/runtime/rg %s && chown -R %u %s", runtime, data,
+             runtime, (unsigned)owner, data);
+    if (system(command) != 0) {
+        fprintf(stderr, "build/runtime/rg is missing: run make setup\n");
+        exit(1);
+    }
+}
+
+/* What a failed test left running. */
+static void destroy_all(void)
+{
+    char path[96];
+    snprintf(path, sizeof path, "%s/sandboxes", data);
+    DIR *d = opendir(path);
+    for (const struct dirent *entry; d && (entry = readdir(d));) {
+        struct box b = box_of("left", "tenant_a", 15);
+        snprintf(b.dir, sizeof b.dir, "%s/%.64s", path, entry->d_name);
+        snprintf(b.socket, sizeof b.socket, "%s/agent.sock", b.dir);
+        if (entry->d_name[0] != '.' && state_read_spec(b.dir, &b.spec) == 0)
+            make(DESTROY, &b, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
+static int run_all(const char *name)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_probe_and_auto_say_usable),
+        cmocka_unit_test(commands_run_as_root_of_nobody),
+        cmocka_unit_test(host_stays_out_of_sight),
+        cmocka_unit_test(privilege_cannot_be_had),
+        cmocka_unit_test(nothing_leads_to_a_network),
+        cmocka_unit_test(verbs_may_be_repeated),
+        cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
+        cmocka_unit_test(a_killed_init_shows_as_crashed),
+        cmocka_unit_test(another_process_with_its_pid_is_not_it),
+        cmocka_unit_test(destroy_leaves_no_trace),
+        cmocka_unit_test(memory_limit_kills_the_hog_alone),
+        cmocka_unit_test(process_limit_holds),
+        cmocka_unit_test(tenants_see_nothing_of_each_other),
+        cmocka_unit_test(a_failed_start_is_torn_down_and_says_why),
+        cmocka_unit_test(requests_it_cannot_fulfil_are_refused),
+    };
+    privileged = userns_is_privileged();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int failed = cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    destroy_all();
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    return failed;
+}
+
+static int run_as_plain_user(void)
+{
+    make_data(PLAIN_UID);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (setgroups(0, NULL) < 0 || setgid(PLAIN_UID) < 0 || setuid(PLAIN_UID) < 0)
+            _exit(99);
+        prctl(PR_SET_DUMPABLE, 1); /* as an ordinary program of that user is */
+        struct sandbox_caps caps;
+        sandbox_provider_named("linux")->probe(&caps);
+        if (!caps.usable) {
+            print_message("[   NOTE   ] plain user not tested: %s\n", caps.reason);
+            _exit(0);
+        }
+        exit(run_all("sandbox_linux (plain user)"));
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    tree_remove(data);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
+int main(void)
+{
+    int failed = 0;
+    if (geteuid() == 0)
+        failed = run_as_plain_user();
+    make_data(geteuid());
+    failed += run_all(geteuid() == 0 ? "sandbox_linux (root)" : "sandbox_linux (plain user)");
+    tree_remove(data);
+    return failed;
+}
