@@ -1,0 +1,63 @@
+/* The command line: one row a command, one file a command (or a family of them). A command gets its
+   options already parsed and returns the exit status: 0 done, 1 it failed, 2 it was called wrongly.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define OPTIONS_MAX 24
+#define ARGUMENTS_MAX 8
+
+/* --name VALUE or --name=VALUE, or the variable PI_MANAGED_<NAME>; a flag has no value name. */
+struct option {
+    const char *name;
+    const char *value;    /* "DIR"; NULL for a flag */
+    const char *fallback; /* shown in --help; NULL: none */
+    const char *help;
+};
+
+struct invocation;
+
+struct command {
+    const char *name;      /* "serve", or two words: "key create" */
+    const char *arguments; /* "SESSION"; "" for none */
+    const char *summary;
+    const struct option *options; /* ended by .name NULL */
+    int (*run)(const struct invocation *call);
+};
+
+struct invocation {
+    const struct command *command;
+    const char *values[OPTIONS_MAX]; /* by row of command->options; NULL: not given */
+    const char *arguments[ARGUMENTS_MAX];
+    size_t argument_count;
+};
+
+/* 0, or an exit status after telling the person what is wrong. argv starts behind the command's
+ * name. */
+int options_parse(const struct command *command, int argc, char **argv, struct invocation *out);
+/* The value given, from the environment, or the fallback; NULL if none. The option must exist. */
+const char *option_value(const struct invocation *call, const char *name);
+bool option_flag(const struct invocation *call, const char *name);
+void command_help(const struct command *command);
+/* Whichever of the NULL-ended names is nearest to `word`, or NULL if none is near. */
+const char *nearest_name(const char *word, const char *const *names);
+/* Prints "pi-managed COMMAND: text" of the error slot to standard error; returns 1. */
+int command_fail(const struct invocation *call);
+
+extern const struct command serve_command, init_command, key_create_command, key_list_command,
+    key_revoke_command, tenant_create_command, tenant_list_command, doctor_command, export_command;
+
+/* Options that several commands have. */
+#define OPTION_DATA                                                                                \
+    {                                                                                              \
+        "data", "DIR", "./pi-managed-data", "the data directory"                                   \
+    }
+#define OPTION_JSON                                                                                \
+    {                                                                                              \
+        "json", NULL, NULL, "print JSON"                                                           \
+    }
+
+#endif

@@ -1,0 +1,18 @@
+/* A small HTTP client for commands that talk to a running service: PI_MANAGED_URL and
+   PI_MANAGED_API_KEY. One request at a time, one thread. */
+#ifndef CLI_HTTP_CLIENT_H
+#define CLI_HTTP_CLIENT_H
+
+#include "base/err.h"
+#include "base/json.h"
+
+struct http_client;
+
+/* api_key may be NULL (then requests go without). */
+err http_client_open(const char *base_url, const char *api_key, struct http_client **out);
+void http_client_close(struct http_client *c); /* NULL-safe, wipes the key */
+/* GET base_url + path; a 2xx JSON body in *out. Otherwise the service's own detail text, with its
+   status as the error code. */
+err http_client_get(struct http_client *c, const char *path, json_t **out);
+
+#endif

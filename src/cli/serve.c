@@ -1,0 +1,131 @@
+/* pi-managed serve: the service, in the foreground. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/logging.h"
+#include "cli/service.h"
+#include "parent/listen.h"
+
+static const struct option options[] = {
+    SERVICE_OPTIONS,
+    {"listen", "ADDR:PORT", "127.0.0.1:7433", "port 0 takes a free one and prints it"},
+    {"tls-cert", "FILE", NULL, "PEM; needed (with --tls-key) to listen off loopback"},
+    {"tls-key", "FILE", NULL, "PEM"},
+    {"insecure", NULL, NULL, "listen off loopback without TLS (behind a TLS proxy)"},
+    {"sandbox", "PROVIDER", "auto", "where tools run: auto, or a provider that doctor lists"},
+    {"allow-private", "HOST[:PORT],…", NULL,
+     "private hosts that may be dialled, e.g. a local model"},
+    {0},
+};
+
+static err choose_provider(const struct invocation *call, struct parent_config *config)
+{
+    const struct sandbox_provider *provider = NULL;
+    TRY(sandbox_provider_choose(option_value(call, "sandbox"), &provider));
+    snprintf(config->provider, sizeof config->provider, "%s", provider->name);
+    provider->probe(&config->caps);
+    return 0;
+}
+
+static err open_tls(const struct invocation *call, struct parent_options *o)
+{
+    const char *cert = option_value(call, "tls-cert"), *key = option_value(call, "tls-key");
+    if (!cert && !key)
+        return 0;
+    if (!cert || !key)
+        return fail(E_INVALID, "--tls-cert and --tls-key belong together");
+    o->tls_cert_fd = open(cert, O_RDONLY | O_CLOEXEC);
+    if (o->tls_cert_fd < 0)
+        return fail_errno("open %s", cert);
+    o->tls_key_fd = open(key, O_RDONLY | O_CLOEXEC);
+    return o->tls_key_fd < 0 ? fail_errno("open %s", key) : 0;
+}
+
+static err open_listener(const struct invocation *call, struct parent_options *o)
+{
+    TRY(open_tls(call, o));
+    const char *private = option_value(call, "allow-private");
+    if (private && strlen(private) >= sizeof o->config.allow_private)
+        return fail(E_INVALID, "--allow-private is longer than %zu bytes",
+                    sizeof o->config.allow_private - 1);
+    snprintf(o->config.allow_private, sizeof o->config.allow_private, "%s", private ? private : "");
+    return listen_open(option_value(call, "listen"), o->tls_cert_fd >= 0,
+                       option_flag(call, "insecure"), &o->listen_fd, o->config.listen_url,
+                       sizeof o->config.listen_url);
+}
+
+/* The first key goes to the person at the terminal or into a file, never into the log. */
+static err show_first_key(const struct service_setup *s)
+{
+    if (isatty(STDOUT_FILENO)) {
+        printf("The data directory is new. This API key is shown once:\n\n    %s\n\n", s->token);
+        return fflush(stdout) == 0 ? 0 : fail_errno("write to the terminal");
+    }
+    char path[PATH_MAX + 16], text[TOKEN_MAX + 1];
+    snprintf(path, sizeof path, "%s/first-key", s->data.path);
+    snprintf(text, sizeof text, "%s\n", s->token);
+    TRY(fd_write_file_atomic(path, str_of(text), 0600));
+    log_info("the data directory is new; the first API key is in %s", path);
+    return 0;
+}
+
+static void announce(void *arg)
+{
+    const struct parent_options *o = arg;
+    printf("pi-managed listening on %s\n", o->config.listen_url);
+    fflush(stdout);
+}
+
+static void warn_about_zones(const struct parent_options *o)
+{
+    if (!o->separate)
+        log_warn("zones are not separated by user id: %s. Everything runs as uid %u",
+                 geteuid() == 0 ? "this root may not change user ids or make namespaces"
+                                : "the service was not started as root",
+                 (unsigned)geteuid());
+}
+
+static err start(const struct invocation *call, struct service_setup *s)
+{
+    struct parent_options *o = &s->options;
+    TRY(service_open(call, s));
+    if (s->token[0])
+        TRY(show_first_key(s));
+    TRY(choose_provider(call, &o->config));
+    TRY(open_listener(call, o));
+    o->config.single_tenant = s->tenant[0] != 0;
+    memcpy(o->config.tenant, s->tenant, sizeof o->config.tenant);
+    o->ready = announce;
+    o->arg = o;
+    warn_about_zones(o);
+    return 0;
+}
+
+static int run(const struct invocation *call)
+{
+    static struct service_setup s; /* large */
+    log_init("parent", logging_format(option_value(call, "log-format")),
+             logging_level(option_value(call, "log-level")));
+    err e = start(call, &s);
+    if (!e)
+        e = parent_run(&s.options);
+    int status = e ? command_fail(call) : 0;
+    fd_close(&s.options.listen_fd);
+    fd_close(&s.options.tls_cert_fd);
+    fd_close(&s.options.tls_key_fd);
+    service_close(&s);
+    return status;
+}
+
+const struct command serve_command = {
+    .name = "serve",
+    .arguments = "",
+    .summary = "Runs the service in the foreground.",
+    .options = options,
+    .run = run,
+};
