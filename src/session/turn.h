@@ -66,7 +66,6 @@ enum turn_effect_kind {
     EFFECT_HOST_RESUME, /* bytes: toolResult messages, one a line; text: note or NULL */
     EFFECT_HOST_ABORT,
     EFFECT_HOST_RESULT,  /* id: call, bytes: result */
-    EFFECT_HOST_UPDATE,  /* id: call, bytes: {"text":…} */
     EFFECT_TOOL_START,   /* id: call, name, bytes: input */
     EFFECT_TOOL_ATTACH,  /* id: call, name: find the result of a call started by an earlier process
                           */

@@ -1,0 +1,384 @@
+/* One session's run on an executor: messages → turn machine → lines → fsync → events and effects.
+ */
+#include "session/live.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "broker/catalog.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+/* What a batch of messages led to, in order. */
+struct outcome {
+    struct outcome *next;
+    struct turn_output out;
+    struct waiter *waiter;
+    bool is_withdraw;
+};
+
+struct run {
+    struct live *l;
+    struct arena *a;
+    struct outcome *first, **tail;
+    int64_t inbox_up_to; /* rows now in the log; 0 = none */
+    bool idle_reached;
+    const char *status, *stop_reason;
+};
+
+/* ---- loading ---- */
+
+static uint64_t random_bits(void *arg)
+{
+    (void)arg;
+    uint64_t v;
+    randombytes_buf(&v, sizeof v);
+    return v;
+}
+
+static double per_million(int64_t tokens, double usd)
+{
+    return (double)tokens * usd / 1e6;
+}
+
+/* §9.7: the agent's own price, else Pi's catalogue. */
+static bool find_price(struct live *l, struct catalog_price *out)
+{
+    const json_t *model = json_object_get(l->agent, "model");
+    const json_t *cost = json_object_get(model, "cost");
+    if (json_is_object(cost)) {
+        *out = (struct catalog_price){.input = json_get_real(cost, "input", 0),
+                                      .output = json_get_real(cost, "output", 0),
+                                      .cache_read = json_get_real(cost, "cacheRead", 0),
+                                      .cache_write = json_get_real(cost, "cacheWrite", 0),
+                                      .known = true};
+        return true;
+    }
+    const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
+    const struct catalog_model *known = provider && id && json_get_c(model, "baseUrl") == NULL
+                                            ? catalog_find(l->m->o.catalog, provider, id)
+                                            : NULL;
+    if (known == NULL || !known->price.known)
+        return false;
+    *out = known->price;
+    return true;
+}
+
+static double price_usage(void *arg, const struct session_usage *u, json_t *out_price,
+                          bool *out_known)
+{
+    struct catalog_price p;
+    *out_known = find_price(arg, &p);
+    if (!*out_known)
+        return 0;
+    json_object_set_new(out_price, "input", json_real(p.input));
+    json_object_set_new(out_price, "output", json_real(p.output));
+    json_object_set_new(out_price, "cacheRead", json_real(p.cache_read));
+    json_object_set_new(out_price, "cacheWrite", json_real(p.cache_write));
+    return per_million(u->input_tokens, p.input) + per_million(u->output_tokens, p.output) +
+           per_million(u->cache_read_tokens, p.cache_read) +
+           per_million(u->cache_creation_tokens, p.cache_write);
+}
+
+static err find_row(struct db_conn *c, void *arg)
+{
+    struct live *l = arg;
+    return session_find(c, l->config, l->tenant, str_of(l->id), &l->row);
+}
+
+static void ignore_event(void *arg, int64_t seq, json_t *event)
+{
+    (void)arg;
+    (void)seq;
+    (void)event;
+}
+
+static bool load_line(void *arg, int64_t number, struct str line)
+{
+    (void)number;
+    struct live *l = arg;
+    turn_load_line(l->turn, line);
+    projection_feed(l->projection, line, ignore_event, NULL);
+    return true;
+}
+
+static err load(struct live *l)
+{
+    l->config = arena_new();
+    TRY(db_read(l->m->o.db, find_row, l));
+    TRY(json_read(str_of(l->row.agent_json), &l->agent));
+    TRY(log_open(l->m->logs_dir, l->tenant, l->id, &l->log));
+    const json_t *model = json_object_get(l->agent, "model");
+    const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
+    l->turn = turn_new(&(struct turn_options){.tenant = l->tenant,
+                                              .session = l->id,
+                                              .random = random_bits,
+                                              .price = price_usage,
+                                              .price_arg = l,
+                                              .provider = provider ? provider : "",
+                                              .model = id ? id : ""});
+    l->projection = projection_new(l->id);
+    l->stored_usage = l->row.usage;
+    TRY(log_read(l->m->logs_dir, l->tenant, l->id, load_line, l));
+    int64_t bad = projection_bad_lines(l->projection);
+    if (bad > 0)
+        log_warn("the log holds %lld unreadable line%s; the rest is used", (long long)bad,
+                 bad == 1 ? "" : "s");
+    return 0;
+}
+
+void live_free(struct live *l)
+{
+    CHECK(l, LIVE_MAGIC);
+    effects_close_host(l);
+    turn_free(l->turn);
+    log_close(l->log);
+    projection_free(l->projection);
+    json_decref(l->agent);
+    arena_free(l->config);
+    mem_free(l->sandbox_note);
+    while (l->head) {
+        struct message *msg = l->head;
+        l->head = msg->next;
+        message_free(msg);
+    }
+    l->magic = 0;
+    mem_free(l);
+}
+
+bool live_may_unload(const struct live *l, int64_t now_ms)
+{
+    CHECK(l, LIVE_MAGIC);
+    if (l->ended)
+        return true;
+    return turn_is_quiet(l->turn) && now_ms >= l->quiet_since_ms + l->m->o.unload_ms;
+}
+
+int64_t live_next_wake(const struct live *l)
+{
+    CHECK(l, LIVE_MAGIC);
+    int64_t deadline = turn_deadline_ms(l->turn);
+    if (deadline >= 0 || !turn_is_quiet(l->turn))
+        return deadline;
+    return l->quiet_since_ms + l->m->o.unload_ms;
+}
+
+/* ---- steps ---- */
+
+static struct outcome *step(struct run *r, const struct turn_input *in)
+{
+    struct outcome *o = arena_alloc(r->a, sizeof *o);
+    turn_step(r->l->turn, in, r->a, &o->out);
+    *r->tail = o;
+    r->tail = &o->next;
+    for (const struct turn_effect *e = o->out.effects; e; e = e->next) {
+        if (e->kind != EFFECT_STATUS)
+            continue;
+        r->status = e->name;
+        r->stop_reason = e->bytes.n ? e->bytes.p : NULL;
+        r->idle_reached = r->idle_reached || strcmp(e->name, "idle") == 0;
+    }
+    return o;
+}
+
+struct inbox_read {
+    struct run *r;
+    struct inbox_item *items;
+    size_t n;
+};
+
+static err read_inbox(struct db_conn *c, void *arg)
+{
+    struct inbox_read *i = arg;
+    struct live *l = i->r->l;
+    return inbox_pending(c, i->r->a, l->tenant, l->id, &i->items, &i->n);
+}
+
+static void take_inbox(struct run *r, int64_t now_ms)
+{
+    struct inbox_read i = {.r = r};
+    if (db_read(r->l->m->o.db, read_inbox, &i)) {
+        log_error("cannot read the inbox: %s", err_text());
+        return; /* still there: the next wake or start finds it */
+    }
+    for (size_t k = 0; k < i.n; k++) {
+        json_t *event = NULL;
+        r->inbox_up_to = i.items[k].position;
+        if (json_read(i.items[k].event, &event)) {
+            log_error("the inbox holds an event that is no JSON: %s", err_text());
+            continue;
+        }
+        step(r, &(struct turn_input){.kind = TURN_POSTED, .now_ms = now_ms, .event = event});
+        json_decref(event);
+    }
+}
+
+static void handle(struct run *r, struct message *msg)
+{
+    struct live *l = r->l;
+    int64_t now = clock_wall_ms(l->m->o.clock);
+    struct turn_input in = msg->input;
+    in.now_ms = now;
+    switch (msg->kind) {
+    case MESSAGE_WAKE:
+        take_inbox(r, now);
+        break;
+    case MESSAGE_WITHDRAW: {
+        take_inbox(r, now); /* it may still be in there */
+        struct outcome *o = step(r, &in);
+        o->waiter = msg->waiter;
+        o->is_withdraw = true;
+        break;
+    }
+    case MESSAGE_STOP_SANDBOX:
+        if (!turn_is_running(l->turn))
+            tool_stop_sandbox(l);
+        break;
+    case MESSAGE_END: {
+        struct outcome *o = arena_alloc(r->a, sizeof *o);
+        o->waiter = msg->waiter;
+        *r->tail = o;
+        r->tail = &o->next;
+        l->ended = true;
+        break;
+    }
+    case MESSAGE_TICK:
+        in.kind = TURN_TICK;
+        step(r, &in);
+        break;
+    case MESSAGE_INPUT:
+        step(r, &in);
+        break;
+    }
+}
+
+/* ---- after the steps ---- */
+
+static void publish_event(void *arg, int64_t seq, json_t *event)
+{
+    struct live *l = arg;
+    AUTO_BUF text = {0};
+    json_write(event, &text);
+    hub_publish(
+        l->m->hub, l->id,
+        &(struct hub_frame){.seq = seq, .type = json_get_c(event, "type"), .json = buf_str(&text)});
+}
+
+struct row_write {
+    struct run *r;
+    bool usage_changed;
+};
+
+static err write_row(struct db_conn *c, void *arg)
+{
+    struct row_write *w = arg;
+    struct live *l = w->r->l;
+    int64_t now = clock_wall_ms(l->m->o.clock);
+    struct session_update u = {.status = w->r->status,
+                               .stop_reason_json = w->r->stop_reason,
+                               .usage = w->usage_changed ? turn_usage(l->turn) : NULL,
+                               .activity_ms = now};
+    TRY(session_apply(c, l->tenant, l->id, &u, now));
+    return w->r->inbox_up_to ? inbox_remove(c, l->tenant, l->id, w->r->inbox_up_to) : 0;
+}
+
+/* The row follows the log. If the database refuses, the log still stands and the next start repairs
+ * the row. */
+static void bring_row_up_to_date(struct run *r)
+{
+    struct live *l = r->l;
+    struct row_write w = {.r = r};
+    w.usage_changed = memcmp(&l->stored_usage, turn_usage(l->turn), sizeof l->stored_usage) != 0;
+    if (!r->status && !w.usage_changed && !r->inbox_up_to)
+        return;
+    if (db_write(l->m->o.db, write_row, &w)) {
+        log_error("cannot bring the session's row up to date: %s", err_text());
+        return;
+    }
+    l->stored_usage = *turn_usage(l->turn);
+    r->status = r->stop_reason = NULL;
+    r->inbox_up_to = 0;
+}
+
+static void answer(struct outcome *o, err e)
+{
+    struct waiter *w = o->waiter;
+    if (w == NULL)
+        return;
+    if (!e && o->is_withdraw && o->out.withdraw_unknown)
+        e = fail_as(E_NOT_FOUND, "event_not_found", "the session has no such event");
+    else if (!e && o->is_withdraw && !o->out.withdrawn)
+        e = fail_as(E_CONFLICT, "already_processed", "the event was processed already");
+    pthread_mutex_lock(&w->lock);
+    w->result = e;
+    err_save(&w->slot);
+    w->done = true;
+    pthread_cond_signal(&w->done_cond);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void commit(struct run *r)
+{
+    struct live *l = r->l;
+    for (const struct outcome *o = r->first; o; o = o->next)
+        for (size_t i = 0; i < o->out.line_count; i++)
+            log_append(l->log, o->out.lines[i]);
+    err e = log_sync(l->log);
+    if (e) {
+        log_error("the session stops: %s", err_text());
+        l->ended = true; /* nothing leaves that is not on disk; the next wake loads what is */
+    } else if (r->idle_reached) {
+        bring_row_up_to_date(r); /* who sees status_idle must find the row idle */
+    }
+    for (struct outcome *o = r->first; o; o = o->next) {
+        for (size_t i = 0; !e && i < o->out.line_count; i++)
+            projection_feed(l->projection, o->out.lines[i], publish_event, l);
+        for (const struct turn_effect *f = o->out.effects; !e && f; f = f->next)
+            effects_perform(l, f, r->a);
+        answer(o, e);
+    }
+    if (!e)
+        bring_row_up_to_date(r);
+}
+
+static void refuse(struct message *batch)
+{
+    struct err_slot why;
+    err_save(&why);
+    while (batch) {
+        struct message *msg = batch;
+        batch = msg->next;
+        struct outcome o = {.waiter = msg->waiter};
+        err_restore(&why);
+        answer(&o, msg->kind == MESSAGE_END ? 0 : why.e); /* gone already is what END wants */
+        message_free(msg);
+    }
+}
+
+void live_run(struct live *l, struct message *batch)
+{
+    CHECK(l, LIVE_MAGIC);
+    AUTO_ARENA a = arena_new();
+    struct run r = {.l = l, .a = a};
+    r.tail = &r.first;
+    bool loading = l->turn == NULL;
+    if (loading && load(l)) {
+        l->ended = true;
+        if (err_code() && strcmp(err_code(), "session_not_found") != 0)
+            log_error("cannot load the session: %s", err_text());
+        refuse(batch);
+        return;
+    }
+    int64_t now = clock_wall_ms(l->m->o.clock);
+    if (loading && turn_needs_recovery(l->turn))
+        step(&r, &(struct turn_input){.kind = TURN_RECOVER, .now_ms = now});
+    while (batch) {
+        struct message *msg = batch;
+        batch = msg->next;
+        if (!l->ended || msg->waiter)
+            handle(&r, msg);
+        message_free(msg);
+    }
+    commit(&r);
+    l->quiet_since_ms = clock_wall_ms(l->m->o.clock);
+}

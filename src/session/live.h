@@ -1,0 +1,123 @@
+/* The inside of the manager, shared by manager.c, live.c, effects.c and tools.c. */
+#ifndef SESSION_LIVE_H
+#define SESSION_LIVE_H
+
+#include "base/lock.h"
+#include "session/log.h"
+#include "session/manager.h"
+#include "session/projection.h"
+#include "session/sandboxes.h"
+#include "session/turn.h"
+
+#define LIVE_MAGIC 0x11fe5e55u
+#define LIVE_BUCKETS 1024
+#define MAILBOX_BYTES_MAX (16u << 20) /* beyond this, posts that may block do */
+#define BATCH_MAX 128                 /* messages handled under one fsync */
+#define TOOL_THREADS_MAX 512
+
+enum message_kind {
+    MESSAGE_INPUT, /* feed `input` to the turn machine */
+    MESSAGE_WAKE,  /* look into the inbox */
+    MESSAGE_WITHDRAW,
+    MESSAGE_STOP_SANDBOX, /* R30, unless it is running again */
+    MESSAGE_END,          /* deleted: drop everything */
+    MESSAGE_TICK
+};
+
+/* Somebody waits for what a message led to. */
+struct waiter {
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t done_cond;
+    bool done;
+    err result;
+    struct err_slot slot;
+};
+
+struct message {
+    struct message *next;
+    enum message_kind kind;
+    struct turn_input input; /* its strings are in `storage`, its event is a reference of ours */
+    struct waiter *waiter;
+    size_t bytes;
+    char *storage;
+};
+
+/* A session in memory. The mailbox part is guarded by the manager's table lock; the rest belongs to
+   whichever executor runs the session. */
+struct live {
+    unsigned magic;
+    struct live *next; /* in its bucket */
+    char tenant[ID_MAX], id[ID_MAX];
+    struct message *head, **tail;
+    size_t mailbox_bytes;
+    bool scheduled; /* on the run queue or being run */
+    struct live *run_next;
+    int64_t wake_at_ms; /* when to post MESSAGE_TICK; -1 = never */
+
+    struct session_manager *m;
+    struct arena *config; /* the row's texts */
+    struct session_row row;
+    json_t *agent;     /* resolved agent config */
+    struct turn *turn; /* NULL until loaded */
+    struct session_log *log;
+    struct projection *projection;
+    char token[65];     /* at the gateway; "" when the host is not open */
+    char *sandbox_note; /* to be told to the model at the next resume, or NULL */
+    int64_t quiet_since_ms;
+    bool ended; /* deleted, or its log failed: leaves memory after this run */
+    struct session_usage stored_usage; /* as last written to the row */
+};
+
+struct session_manager {
+    struct session_manager_options o;
+    char *logs_dir;
+    struct harness *harness;
+    struct broker_link *broker;
+    struct hub *hub;
+    struct sandboxes *sandboxes;
+    pthread_mutex_t table_lock; /* guards all below and the mailbox part of every live */
+    pthread_cond_t work, room, timer_cond;
+    struct live *buckets[LIVE_BUCKETS];
+    size_t live_count;
+    struct live *run_head, **run_tail;
+    bool stopping;
+    unsigned tool_threads;
+    pthread_t *executors;
+    pthread_t timer;
+    bool started;
+};
+
+/* manager.c */
+struct message *message_new(enum message_kind kind, const struct turn_input *input);
+void message_free(struct message *msg);
+/* Puts it into the session's mailbox, loading the session if need be. may_block: backpressure. */
+void manager_post(struct session_manager *m, const char *tenant, const char *session,
+                  struct message *take_msg, bool may_block);
+/* The same for a session at hand; the table lock is held. */
+void manager_put(struct session_manager *m, struct live *l, struct message *take_msg);
+/* The same when only the session's id is known; dropped if it is not in memory. */
+void manager_post_live(struct session_manager *m, const char *session, struct message *take_msg,
+                       bool may_block);
+void manager_post_input(struct session_manager *m, const char *session,
+                        const struct turn_input *input, bool may_block);
+
+/* live.c: called by an executor that holds the session */
+void live_run(struct live *l, struct message *batch);
+/* True when it may leave memory now; then live_free. */
+bool live_may_unload(const struct live *l, int64_t now_ms);
+void live_free(struct live *l);
+int64_t live_next_wake(const struct live *l);
+
+/* effects.c */
+void effects_perform(struct live *l, const struct turn_effect *e, struct arena *a);
+void effects_close_host(struct live *l);
+
+/* tools.c: each starts a thread that posts its outcome */
+void tool_start(struct live *l, const char *call, const char *name, struct str input);
+void tool_attach(struct live *l, const char *call, const char *name);
+void tool_cancel(struct live *l, const char *call);
+void tool_ack(struct live *l, const char *call);
+void tool_warm(struct live *l);
+void tool_stop_sandbox(struct live *l);
+
+#endif

@@ -1,0 +1,255 @@
+/* Entries for running sandboxes over the parent's verbs. */
+#include "session/sandboxes.h"
+
+#include "base/json.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "session/store.h"
+
+#include <stdio.h>
+
+#define STOP_GRACE_MS 1000
+
+/* One sandbox that is, or is being, used. Its lock is held over a verb: a start waits for a stop
+ * under way. */
+struct entry {
+    struct entry *next;
+    unsigned users; /* guarded by the table's lock; freed at 0 when not running */
+    char session[ID_MAX], tenant[ID_MAX];
+    pthread_mutex_t verb_lock; /* guards what follows */
+    bool running;
+    char socket[108];
+};
+
+struct sandboxes {
+    struct parent_link *parent;
+    struct db *db;
+    const struct clock *clock;
+    pthread_mutex_t table_lock; /* guards entries and their `users` */
+    struct entry *entries;
+};
+
+struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db,
+                                const struct clock *clock)
+{
+    struct sandboxes *s = mem_alloc(sizeof *s);
+    s->parent = parent;
+    s->db = db;
+    s->clock = clock;
+    pthread_mutex_init(&s->table_lock, NULL);
+    return s;
+}
+
+void sandboxes_free(struct sandboxes *s)
+{
+    if (s == NULL)
+        return;
+    while (s->entries) {
+        struct entry *e = s->entries;
+        s->entries = e->next;
+        pthread_mutex_destroy(&e->verb_lock);
+        mem_free(e);
+    }
+    pthread_mutex_destroy(&s->table_lock);
+    mem_free(s);
+}
+
+static struct entry *take_entry(struct sandboxes *s, const char *tenant, const char *session)
+{
+    AUTO_LOCK(&s->table_lock);
+    struct entry *e = s->entries;
+    while (e && strcmp(e->session, session) != 0)
+        e = e->next;
+    if (e == NULL) {
+        e = mem_alloc(sizeof *e);
+        snprintf(e->session, sizeof e->session, "%s", session);
+        snprintf(e->tenant, sizeof e->tenant, "%s", tenant);
+        pthread_mutex_init(&e->verb_lock, NULL);
+        e->next = s->entries;
+        s->entries = e;
+    }
+    e->users++;
+    return e;
+}
+
+static void drop_entry(struct sandboxes *s, struct entry *e)
+{
+    AUTO_LOCK(&s->table_lock);
+    if (--e->users > 0 || e->running)
+        return;
+    struct entry **at = &s->entries;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    pthread_mutex_destroy(&e->verb_lock);
+    mem_free(e);
+}
+
+static void fill_spec(struct sandbox_spec *spec, const char *tenant, const char *session,
+                      const char *environment_json)
+{
+    AUTO_JSON environment =
+        environment_json ? json_loads(environment_json, JSON_ALLOW_NUL, NULL) : NULL;
+    const json_t *resources = json_object_get(environment, "resources");
+    const char *image = json_get_c(environment, "image");
+    *spec = (struct sandbox_spec){
+        .cpu_milli = (uint32_t)(json_get_real(resources, "cpus", 0) * 1000),
+        .memory_mib = (uint32_t)json_get_int(resources, "memoryMiB", 0),
+        .pids = (uint32_t)json_get_int(resources, "pids", 0),
+        .disk_mib = (uint32_t)json_get_int(resources, "diskMiB", 0),
+    };
+    snprintf(spec->id, sizeof spec->id, "%s", session);
+    snprintf(spec->tenant, sizeof spec->tenant, "%s", tenant);
+    snprintf(spec->image, sizeof spec->image, "%s", image ? image : "host");
+}
+
+struct row_update {
+    const char *tenant, *session, *state;
+    int64_t now_ms;
+};
+
+static err write_state(struct db_conn *c, void *arg)
+{
+    struct row_update *u = arg;
+    struct session_update update = {.sandbox_state = u->state};
+    return session_apply(c, u->tenant, u->session, &update, u->now_ms);
+}
+
+static err record_state(struct sandboxes *s, const char *tenant, const char *session,
+                        const char *state)
+{
+    struct row_update u = {tenant, session, state, clock_wall_ms(s->clock)};
+    return db_write(s->db, write_state, &u);
+}
+
+static err start_locked(struct sandboxes *s, struct entry *e, const char *environment_json)
+{
+    struct parent_message m = {.verb = PARENT_SANDBOX_CREATE};
+    fill_spec(&m.sandbox.spec, e->tenant, e->session, environment_json);
+    struct sandbox_spec spec = m.sandbox.spec;
+    TRY(parent_call(s->parent, &m, NULL));
+    m = (struct parent_message){.verb = PARENT_SANDBOX_START};
+    m.sandbox.spec = spec;
+    TRY(parent_call(s->parent, &m, NULL));
+    snprintf(e->socket, sizeof e->socket, "%s", m.sandbox.socket);
+    e->running = true;
+    return record_state(s, e->tenant, e->session, "running");
+}
+
+err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
+                    const char *environment_json, char out_socket[108], bool *out_fresh)
+{
+    struct entry *e = take_entry(s, tenant, session);
+    pthread_mutex_lock(&e->verb_lock);
+    bool fresh = !e->running;
+    err failed = fresh ? start_locked(s, e, environment_json) : 0;
+    if (!failed) {
+        memcpy(out_socket, e->socket, sizeof e->socket);
+        *out_fresh = fresh;
+    }
+    pthread_mutex_unlock(&e->verb_lock);
+    drop_entry(s, e);
+    return failed;
+}
+
+void sandboxes_forget(struct sandboxes *s, const char *session)
+{
+    struct entry *e = take_entry(s, "", session);
+    pthread_mutex_lock(&e->verb_lock);
+    e->running = false;
+    pthread_mutex_unlock(&e->verb_lock);
+    drop_entry(s, e);
+}
+
+static err end_sandbox(struct sandboxes *s, const char *tenant, const char *session,
+                       enum parent_verb verb)
+{
+    struct entry *e = take_entry(s, tenant, session);
+    pthread_mutex_lock(&e->verb_lock);
+    struct parent_message m = {.verb = verb};
+    fill_spec(&m.sandbox.spec, tenant, session, NULL);
+    m.sandbox.grace_ms = STOP_GRACE_MS;
+    err failed = parent_call(s->parent, &m, NULL);
+    if (!failed)
+        e->running = false;
+    pthread_mutex_unlock(&e->verb_lock);
+    drop_entry(s, e);
+    return failed;
+}
+
+err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session)
+{
+    TRY(end_sandbox(s, tenant, session, PARENT_SANDBOX_STOP));
+    return record_state(s, tenant, session, "stopped");
+}
+
+err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *session)
+{
+    return end_sandbox(s, tenant, session, PARENT_SANDBOX_DESTROY);
+}
+
+bool sandboxes_known(struct sandboxes *s, const char *session)
+{
+    AUTO_LOCK(&s->table_lock);
+    const struct entry *e = s->entries;
+    while (e && strcmp(e->session, session) != 0)
+        e = e->next;
+    return e != NULL;
+}
+
+size_t sandboxes_running(struct sandboxes *s)
+{
+    AUTO_LOCK(&s->table_lock);
+    size_t n = 0;
+    for (const struct entry *e = s->entries; e; e = e->next)
+        n++;
+    return n;
+}
+
+/* ---- reconciliation ---- */
+
+struct existence {
+    const char *id;
+    bool exists;
+};
+
+static err look_up(struct db_conn *c, void *arg)
+{
+    struct existence *x = arg;
+    return session_exists(c, x->id, &x->exists);
+}
+
+static err reconcile_one(struct sandboxes *s, const char *id)
+{
+    struct existence x = {.id = id};
+    TRY(db_read(s->db, look_up, &x));
+    struct parent_message m = {.verb = PARENT_SANDBOX_STATS};
+    snprintf(m.sandbox.spec.id, sizeof m.sandbox.spec.id, "%s", id);
+    TRY(parent_call(s->parent, &m, NULL));
+    char tenant[ID_MAX];
+    snprintf(tenant, sizeof tenant, "%s", m.status_of.tenant);
+    if (!x.exists) {
+        log_info("destroying the sandbox %s: it has no session", id);
+        return sandboxes_destroy(s, tenant, id);
+    }
+    if (m.status_of.state == SANDBOX_RUNNING || tenant[0] == 0)
+        return 0;
+    sandboxes_forget(s, id);
+    return record_state(s, tenant, id,
+                        m.status_of.state == SANDBOX_CRASHED ? "crashed" : "stopped");
+}
+
+err sandboxes_reconcile(struct sandboxes *s)
+{
+    for (uint32_t from = 0;; from++) {
+        struct parent_message m = {.verb = PARENT_SANDBOX_LIST};
+        m.list.from = from;
+        TRY(parent_call(s->parent, &m, NULL));
+        if (m.list.item.id[0] == 0)
+            return 0;
+        err e = reconcile_one(s, m.list.item.id);
+        if (e) /* one stubborn sandbox must not hide the others; it is tried again next time */
+            log_warn("cannot reconcile the sandbox %s: %s", m.list.item.id, err_text());
+    }
+}

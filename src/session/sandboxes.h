@@ -1,0 +1,34 @@
+/* The sandboxes of this service's sessions: made and started when first needed, stopped when idle
+   (R30), destroyed with the session, reconciled with what really runs (R35). The parent does the
+   work; this keeps one entry a sandbox known to run, so that starts are not repeated and never race
+   with stops. Any thread; calls block until done. */
+#ifndef SESSION_SANDBOXES_H
+#define SESSION_SANDBOXES_H
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "db/db.h"
+#include "parent/link.h"
+
+struct sandboxes;
+
+struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db,
+                                const struct clock *clock);
+void sandboxes_free(struct sandboxes *s);
+/* Makes sure it runs; out_socket (108 bytes) is where pi-hands listens. *out_fresh: it was booted
+   by this call, so processes of before are gone. Fails with the provider's reason; never runs
+   anything elsewhere. */
+err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
+                    const char *environment_json, char out_socket[108], bool *out_fresh);
+/* Somebody could not reach it: the next start asks the parent again. */
+void sandboxes_forget(struct sandboxes *s, const char *session);
+err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session);
+err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *session);
+/* R35: destroys sandboxes without a live session; corrects rows whose sandbox is gone or crashed.
+ */
+err sandboxes_reconcile(struct sandboxes *s);
+/* Started by this process and not stopped since. */
+bool sandboxes_known(struct sandboxes *s, const char *session);
+size_t sandboxes_running(struct sandboxes *s);
+
+#endif

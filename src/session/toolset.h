@@ -1,0 +1,13 @@
+/* Which tools an agent's config gives to the model (§11.1, §22). */
+#ifndef SESSION_TOOLSET_H
+#define SESSION_TOOLSET_H
+
+#include "base/json.h"
+
+/* Names of the built-in tools this build has, in the order Pi shows them; ends with NULL. */
+extern const char *const toolset_builtin[];
+/* New array of the names enabled by `tools` (an agent's tools config, may be NULL): all by default,
+   less those disabled or always_deny. */
+json_t *toolset_names(const json_t *tools);
+
+#endif
