@@ -1,5 +1,5 @@
-/* What handlers can reach: the parts of the running control process. Made once in api/control.c, never
-   changes afterwards. */
+/* What handlers can reach: the parts of the running control process. Made once in api/control.c,
+   never changes afterwards. */
 #ifndef API_SERVICE_H
 #define API_SERVICE_H
 

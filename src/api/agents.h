@@ -1,0 +1,33 @@
+/* Agent definitions (§6.1): what is shared with sessions.c, whose overrides have the same members.
+ */
+#ifndef API_AGENTS_H
+#define API_AGENTS_H
+
+#include "api/fields.h"
+#include "base/arena.h"
+#include "db/db.h"
+
+struct catalog;
+
+/* Members of a definition that a session may override. Checks need the
+   catalogue as context. */
+extern const struct field agent_override_fields[];
+
+/* Sets the members that `changes` has: omitted = kept, null = back to the default, a value =
+   replaced whole (§6.3). */
+void agent_apply(json_t *definition, const json_t *changes);
+
+struct agent_found {
+    char id[48];
+    int64_t version;
+    json_t *definition; /* the caller's */
+    bool archived;
+};
+/* version 0: the newest. E_NOT_FOUND for unknown agents and versions. */
+err agent_find(struct db_conn *c, const char *tenant, struct str id, int64_t version,
+               struct agent_found *out);
+
+/* R40, R47: provider, model, wire API and address fit together. The present value is the model. */
+void agent_check_model(struct fields *f, const struct catalog *catalog, const json_t *model);
+
+#endif

@@ -1,0 +1,32 @@
+/* GET /v1/sessions/:id/entries: the lines of the log as they are, by position (§5.1). */
+#include "api/routes.h"
+#include "api/service.h"
+#include "api/sessions.h"
+#include "session/history.h"
+#include "session/manager.h"
+
+static void key_of_entry(const json_t *row, int64_t *out_at, char out_id[ID_MAX])
+{
+    *out_at = json_get_int(row, "position", 0);
+    out_id[0] = 0;
+}
+
+static err entries_list(struct ctx *ctx)
+{
+    struct session_row row;
+    TRY(ctx_session(ctx, &row));
+    struct history_query query = {
+        .has_after = ctx->page.has_after,
+        .after = ctx->page.after_at,
+        .ascending = ctx->page.ascending,
+        .limit = ctx->page.limit + 1,
+    };
+    json_t *list = NULL;
+    TRY(history_entries(session_manager_logs_dir(ctx->service->sessions), ctx->tenant, row.id,
+                        &query, &list));
+    return reply_page(ctx, list, key_of_entry);
+}
+
+ROUTES(entries,
+       {GET, "/v1/sessions/:id/entries", entries_list, .scope = SCOPE_READ, .list = true,
+        .limit_default = 100, .limit_max = 1000, .oldest_first = true}, )

@@ -1,0 +1,394 @@
+/* Environments (§6.2, §8.2): what a session's sandbox is made of. Not versioned: a session keeps
+   the definition it was created with, so deleting an environment harms none. */
+#include "api/environments.h"
+
+#include "api/fields.h"
+#include "api/routes.h"
+#include "api/rows.h"
+#include "api/service.h"
+
+#define IDLE_TIMEOUT_S 300   /* R30 */
+#define MAX_DURATION_S 86400 /* R30 */
+#define DURATION_LIMIT_S (30 * 86400)
+
+/* What a definition may say */
+
+static void check_type(struct fields *f, const json_t *value)
+{
+    if (strcmp(json_string_value(value), "self_hosted") == 0)
+        fields_problem(f, "not_supported",
+                       "self_hosted is not supported by this version; use cloud");
+}
+
+/* R32: other images come with their providers. */
+static void check_image(struct fields *f, const json_t *value)
+{
+    if (strcmp(json_string_value(value), "host") != 0)
+        fields_problem(
+            f, "not_supported",
+            "this version knows the image \"host\" only: the service's own /usr, read-only");
+}
+
+/* R51: a limit that nothing enforces is refused, not ignored. */
+static void require_enforced(struct fields *f, const json_t *resources, const char *name,
+                             bool enforced, const struct service *service)
+{
+    if (json_object_get(resources, name) == NULL || enforced)
+        return;
+    const char *reason = service->config.caps.reason;
+    fields_problem_at(f, name, "limits_not_enforced",
+                      "the sandbox provider %s cannot enforce this limit here%s%s; leave it out",
+                      service->config.provider, reason[0] ? ": " : "", reason);
+}
+
+static void check_resources(struct fields *f, const json_t *value)
+{
+    const struct service *service = f->context;
+    const struct sandbox_caps *caps = &service->config.caps;
+    require_enforced(f, value, "cpus", caps->limit_cpu, service);
+    require_enforced(f, value, "memoryMiB", caps->limit_memory, service);
+    require_enforced(f, value, "pids", caps->limit_pids, service);
+    require_enforced(f, value, "diskMiB", caps->limit_disk, service);
+}
+
+/* The sandbox has no network at all; a policy that opens one would be a promise we cannot keep. */
+static void check_networking_type(struct fields *f, const json_t *value)
+{
+    if (strcmp(json_string_value(value), "none") != 0)
+        fields_problem(f, "not_supported",
+                       "%s is not supported by this version; only {\"type\": \"none\"} is in force",
+                       json_string_value(value));
+}
+
+static const char *const types[] = {"cloud", "self_hosted", NULL};
+static const char *const networking_types[] = {"none", "unrestricted", "limited", NULL};
+
+static const struct field resources_fields[] = {
+    {.name = "cpus", .kinds = FIELD_NUMBER, .min = 0.05, .max = 64},
+    {.name = "memoryMiB", .kinds = FIELD_INT, .min = 16, .max = 262144},
+    {.name = "pids", .kinds = FIELD_INT, .min = 8, .max = 4194304},
+    {.name = "diskMiB", .kinds = FIELD_INT, .min = 1, .max = 1048576},
+    {0},
+};
+
+static const struct field networking_fields[] = {
+    {.name = "type",
+     .kinds = FIELD_STRING,
+     .required = true,
+     .one_of = networking_types,
+     .check = check_networking_type},
+    {.name = "allowedHosts", .not_supported = "leave it out"},
+    {0},
+};
+
+static const struct field shared_fields[] = {
+    {.name = "type", .kinds = FIELD_STRING, .one_of = types, .check = check_type},
+    {.name = "image",
+     .kinds = FIELD_STRING,
+     .line = true,
+     .min = 1,
+     .max = SANDBOX_IMAGE_MAX - 1,
+     .check = check_image},
+    {.name = "resources",
+     .kinds = FIELD_OBJECT,
+     .nullable = true,
+     .members = resources_fields,
+     .check = check_resources},
+    {.name = "networking", .kinds = FIELD_OBJECT, .nullable = true, .members = networking_fields},
+    {.name = "idleTimeout",
+     .kinds = FIELD_INT,
+     .nullable = true,
+     .min = 1,
+     .max = DURATION_LIMIT_S},
+    {.name = "maxDuration",
+     .kinds = FIELD_INT,
+     .nullable = true,
+     .min = 1,
+     .max = DURATION_LIMIT_S},
+    {.name = "packages", .not_supported = "leave it out"},
+    {.name = "mounts", .not_supported = "leave it out"},
+    {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
+    {0},
+};
+
+#define NAME .name = "name", .kinds = FIELD_STRING, .line = true, .min = 1, .max = 128
+
+static const struct field create_fields[] = {
+    {NAME, .required = true}, {.include = shared_fields}, {0}};
+static const struct field update_fields[] = {{NAME}, {.include = shared_fields}, {0}};
+
+/* Definitions */
+
+static json_t *default_of(const char *member)
+{
+    if (strcmp(member, "type") == 0)
+        return json_string("cloud");
+    if (strcmp(member, "image") == 0)
+        return json_string("host");
+    if (strcmp(member, "networking") == 0)
+        return json_pack("{s:s}", "type", "none");
+    if (strcmp(member, "idleTimeout") == 0)
+        return json_integer(IDLE_TIMEOUT_S);
+    if (strcmp(member, "maxDuration") == 0)
+        return json_integer(MAX_DURATION_S);
+    if (strcmp(member, "metadata") == 0)
+        return json_object();
+    return json_null();
+}
+
+/* Omitted = kept, null = back to the default, a value = replaced whole. */
+static void apply(json_t *definition, const json_t *changes)
+{
+    static const char *const members[] = {"name",       "type",        "image",       "resources",
+                                          "networking", "idleTimeout", "maxDuration", "metadata"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        json_t *value = json_object_get(changes, members[i]);
+        if (value && !json_is_null(value))
+            json_object_set(definition, members[i], value);
+        else if (value || json_object_get(definition, members[i]) == NULL)
+            json_object_set_new(definition, members[i], default_of(members[i]));
+    }
+}
+
+/* Rows */
+
+#define ENVIRONMENT_COLUMNS                                                                        \
+    "SELECT id, definition, created_at, updated_at, archived_at FROM environments"
+#define LIST_FILTER                                                                                \
+    " WHERE tenant_id = $1 AND ($2 = '' OR name = $2) AND ($3 = 1 OR archived_at IS NULL)"
+
+static const char sql_insert[] =
+    "INSERT INTO environments (tenant_id, id, name, definition, created_at, updated_at)"
+    " VALUES ($1, $2, $3, $4, $5, $5)";
+static const char sql_update[] =
+    "UPDATE environments SET name = $3, definition = $4, updated_at = $5"
+    " WHERE tenant_id = $1 AND id = $2";
+static const char sql_archive[] = "UPDATE environments SET archived_at = $3, updated_at = $3"
+                                  " WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL";
+static const char sql_delete[] = "DELETE FROM environments WHERE tenant_id = $1 AND id = $2";
+static const char sql_find[] = ENVIRONMENT_COLUMNS " WHERE tenant_id = $1 AND id = $2";
+static const char sql_newest_first[] =
+    ENVIRONMENT_COLUMNS LIST_FILTER " AND (created_at, id) < ($4, $5)"
+                                    " ORDER BY created_at DESC, id DESC LIMIT $6";
+static const char sql_oldest_first[] =
+    ENVIRONMENT_COLUMNS LIST_FILTER " AND (created_at, id) > ($4, $5)"
+                                    " ORDER BY created_at, id LIMIT $6";
+
+struct environment {
+    char id[ID_MAX];
+    json_t *definition; /* owned */
+    int64_t created_at, updated_at, archived_at;
+};
+
+static err read_environment(struct db_rows *r, struct environment *out)
+{
+    row_id(r, 0, out->id);
+    out->created_at = db_int(r, 2);
+    out->updated_at = db_int(r, 3);
+    out->archived_at = row_time(r, 4);
+    return row_json(db_str(r, 1), "an environment's definition", &out->definition);
+}
+
+static err no_such_environment(void)
+{
+    return fail(E_NOT_FOUND, "there is no environment with this id");
+}
+
+static err find(struct db_conn *c, const char *tenant, struct str id, struct environment *out)
+{
+    struct db_rows *r;
+    TRY(db_query(c, sql_find, DB_ARGS(DB_C(tenant), DB_S(id)), &r));
+    err e = db_next(r) ? read_environment(r, out) : E_NOT_FOUND;
+    TRY(db_rows_done(r));
+    return e == E_NOT_FOUND ? no_such_environment() : e;
+}
+
+err environment_find(struct db_conn *c, const char *tenant, struct str id,
+                     struct environment_found *out)
+{
+    struct environment n;
+    TRY(find(c, tenant, id, &n));
+    *out = (struct environment_found){.definition = n.definition, .archived = n.archived_at >= 0};
+    memcpy(out->id, n.id, sizeof n.id);
+    return 0;
+}
+
+/* Takes the definition. */
+static json_t *environment_json(struct environment *n)
+{
+    json_t *j = json_object();
+    json_set_str(j, "id", str_of(n->id));
+    json_object_update(j, n->definition);
+    json_decref(n->definition);
+    json_set_time(j, "createdAt", n->created_at);
+    json_set_time(j, "updatedAt", n->updated_at);
+    json_set_time(j, "archivedAt", n->archived_at);
+    return j;
+}
+
+static err name_taken(err e, const json_t *definition)
+{
+    if (e != E_CONFLICT)
+        return e;
+    return fail_as(E_CONFLICT, "name_taken", "there is an environment named %.128s already",
+                   json_get_c(definition, "name"));
+}
+
+/* Handlers */
+
+static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    int64_t now = clock_wall_ms(ctx->clock);
+    struct environment n = {
+        .definition = json_object(), .created_at = now, .updated_at = now, .archived_at = -1};
+    id_new("env", now, n.id);
+    apply(n.definition, ctx->json);
+    err e = db_exec(c, sql_insert,
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(n.id), DB_S(json_get_str(ctx->json, "name")),
+                            DB_S(json_write_arena(n.definition, ctx->arena)), DB_I(now)),
+                    NULL);
+    if (e) {
+        e = name_taken(e, n.definition);
+        json_decref(n.definition);
+        return e;
+    }
+    return reply_json(ctx, 201, environment_json(&n));
+}
+
+static err environments_create(struct ctx *ctx)
+{
+    TRY(ctx_fields(ctx, ctx->service, create_fields));
+    return ctx_write(ctx, create_in, NULL);
+}
+
+static err update(struct ctx *ctx, struct db_conn *c, struct environment *n)
+{
+    if (n->archived_at >= 0)
+        return fail_as(E_CONFLICT, "environment_archived",
+                       "the environment is archived and cannot change");
+    apply(n->definition, ctx->json);
+    n->updated_at = clock_wall_ms(ctx->clock);
+    err e =
+        db_exec(c, sql_update,
+                DB_ARGS(DB_C(ctx->tenant), DB_C(n->id), DB_S(json_get_str(n->definition, "name")),
+                        DB_S(json_write_arena(n->definition, ctx->arena)), DB_I(n->updated_at)),
+                NULL);
+    return name_taken(e, n->definition);
+}
+
+static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    struct environment n;
+    TRY(find(c, ctx->tenant, ctx->params[0], &n));
+    err e = update(ctx, c, &n);
+    if (e) {
+        json_decref(n.definition);
+        return e;
+    }
+    return reply_json(ctx, 200, environment_json(&n));
+}
+
+static err environments_update(struct ctx *ctx)
+{
+    TRY(ctx_fields(ctx, ctx->service, update_fields));
+    return ctx_write(ctx, update_in, NULL);
+}
+
+static err archive_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    TRY(db_exec(c, sql_archive,
+                DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(clock_wall_ms(ctx->clock))),
+                NULL));
+    struct environment n;
+    TRY(find(c, ctx->tenant, ctx->params[0], &n));
+    return reply_json(ctx, 200, environment_json(&n));
+}
+
+static err environments_archive(struct ctx *ctx)
+{
+    return ctx_write(ctx, archive_in, NULL);
+}
+
+static err delete_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    int64_t changed;
+    TRY(db_exec(c, sql_delete, DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0])), &changed));
+    return changed ? reply_empty(ctx, 204) : no_such_environment();
+}
+
+static err environments_delete(struct ctx *ctx)
+{
+    return ctx_write(ctx, delete_in, NULL);
+}
+
+static err get_in(struct db_conn *c, void *arg)
+{
+    struct ctx *ctx = arg;
+    struct environment n;
+    TRY(find(c, ctx->tenant, ctx->params[0], &n));
+    return reply_json(ctx, 200, environment_json(&n));
+}
+
+static err environments_get(struct ctx *ctx)
+{
+    return db_read(ctx->service->db, get_in, ctx);
+}
+
+static err collect(struct db_rows *r, json_t **out)
+{
+    json_t *list = json_array();
+    err e = 0;
+    while (e == 0 && db_next(r)) {
+        struct environment n;
+        e = read_environment(r, &n);
+        if (e == 0)
+            json_array_append_new(list, environment_json(&n));
+    }
+    err done = db_rows_done(r);
+    if (e || done) {
+        json_decref(list);
+        return e ? e : done;
+    }
+    *out = list;
+    return 0;
+}
+
+static err list_in(struct db_conn *c, void *arg)
+{
+    struct ctx *ctx = arg;
+    struct str name = ctx_query(ctx, "name");
+    struct row_start start = row_start_of(ctx);
+    struct db_rows *r;
+    TRY(db_query(c, ctx->page.ascending ? sql_oldest_first : sql_newest_first,
+                 DB_ARGS(DB_C(ctx->tenant), DB_S(name.p ? name : STR("")),
+                         DB_I(query_bool(ctx, "includeArchived")), DB_I(start.at), DB_C(start.id),
+                         DB_I(ctx->page.limit + 1)),
+                 &r));
+    json_t *list = NULL;
+    TRY(collect(r, &list));
+    return reply_page(ctx, list, row_key_of_created);
+}
+
+static err environments_list(struct ctx *ctx)
+{
+    TRY(query_bool_check(ctx, "includeArchived"));
+    return db_read(ctx->service->db, list_in, ctx);
+}
+
+#define BODY_MAX (64 * KB)
+
+ROUTES(environments,
+       {POST, "/v1/environments", environments_create, .scope = SCOPE_WRITE, .idempotent = true,
+        .body_max = BODY_MAX},
+       {GET, "/v1/environments", environments_list, .scope = SCOPE_READ, .list = true,
+        .query = "name includeArchived"},
+       {GET, "/v1/environments/:id", environments_get, .scope = SCOPE_READ},
+       {PATCH, "/v1/environments/:id", environments_update, .scope = SCOPE_WRITE,
+        .body_max = BODY_MAX},
+       {DELETE, "/v1/environments/:id", environments_delete, .scope = SCOPE_WRITE},
+       {POST, "/v1/environments/:id/archive", environments_archive, .scope = SCOPE_WRITE,
+        .idempotent = true}, )

@@ -1,0 +1,244 @@
+/* Sessions (§6.3, §8.3, R41): create, list, get, delete. What they do afterwards is src/session. */
+#include "api/sessions.h"
+
+#include "api/agents.h"
+#include "api/environments.h"
+#include "api/fields.h"
+#include "api/routes.h"
+#include "api/rows.h"
+#include "api/service.h"
+#include "session/manager.h"
+
+/* What a create may say */
+
+static const struct field agent_fields[] = {
+    {.name = "id", .kinds = FIELD_STRING, .required = true, .line = true, .min = 1, .max = 64},
+    {.name = "version", .kinds = FIELD_INT, .nullable = true, .min = 1, .max = INT32_MAX},
+    {.name = "overrides",
+     .kinds = FIELD_OBJECT,
+     .nullable = true,
+     .members = agent_override_fields},
+    {0},
+};
+
+static const struct field create_fields[] = {
+    {.name = "agent",
+     .kinds = FIELD_STRING | FIELD_OBJECT,
+     .required = true,
+     .line = true,
+     .min = 1,
+     .max = 64,
+     .members = agent_fields},
+    {.name = "environmentId",
+     .kinds = FIELD_STRING,
+     .required = true,
+     .line = true,
+     .min = 1,
+     .max = 64},
+    {.name = "title", .kinds = FIELD_STRING, .nullable = true, .line = true, .min = 1, .max = 256},
+    {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
+    {.name = "resources", .not_supported = "leave it out"},
+    {.name = "vaultIds", .not_supported = "model keys come from the service's environment"},
+    {.name = "budget", .not_supported = "leave it out"},
+    {0},
+};
+
+/* Showing */
+
+json_t *session_json(const struct service *service, const struct session_row *row)
+{
+    json_t *j = session_row_json(row);
+    const struct sandbox_caps *caps = &service->config.caps;
+    bool enforced = caps->limit_memory && caps->limit_cpu && caps->limit_pids;
+    json_object_set_new(j, "sandbox",
+                        json_pack("{s:s, s:b, s:s, s:s}", "provider", service->config.provider,
+                                  "ownKernel", caps->own_kernel, "limits",
+                                  enforced ? "enforced" : "none", "state",
+                                  row->sandbox_state ? row->sandbox_state : "none"));
+    return j;
+}
+
+/* Creating */
+
+/* The three forms of R41: an id, {id, version}, {id, version?, overrides}. */
+struct wanted_agent {
+    struct str id;
+    int64_t version; /* 0: the newest */
+    const json_t *overrides;
+};
+
+static struct wanted_agent wanted_agent(const json_t *body)
+{
+    const json_t *agent = json_object_get(body, "agent");
+    if (json_is_string(agent))
+        return (struct wanted_agent){.id = json_get_str(body, "agent")};
+    const json_t *overrides = json_object_get(agent, "overrides");
+    return (struct wanted_agent){.id = json_get_str(agent, "id"),
+                                 .version = json_get_int(agent, "version", 0),
+                                 .overrides = json_is_null(overrides) ? NULL : overrides};
+}
+
+/* A reference in the body that leads nowhere names its field. */
+static err at_field(struct ctx *ctx, err e, const char *path)
+{
+    if (e == E_NOT_FOUND)
+        problem_add(ctx, path, "%s", err_text());
+    return e;
+}
+
+static err resolve_agent(struct ctx *ctx, struct db_conn *c, struct session_row *row)
+{
+    struct wanted_agent wanted = wanted_agent(ctx->json);
+    struct agent_found found;
+    TRY(at_field(ctx, agent_find(c, ctx->tenant, wanted.id, wanted.version, &found), "/agent"));
+    AUTO_JSON definition = found.definition;
+    if (found.archived)
+        return fail_as(E_CONFLICT, "agent_archived",
+                       "the agent is archived: no new session can use it");
+    if (wanted.overrides)
+        agent_apply(definition, wanted.overrides);
+    AUTO_JSON snapshot = json_object();
+    json_set_str(snapshot, "id", str_of(found.id));
+    json_object_set_new(snapshot, "version", json_integer(found.version));
+    json_object_update(snapshot, definition);
+    memcpy(row->agent_id, found.id, sizeof row->agent_id);
+    row->agent_version = found.version;
+    row->agent_json = json_write_arena(snapshot, ctx->arena).p;
+    return 0;
+}
+
+static err resolve_environment(struct ctx *ctx, struct db_conn *c, struct session_row *row)
+{
+    struct environment_found found;
+    TRY(at_field(ctx,
+                 environment_find(c, ctx->tenant, json_get_str(ctx->json, "environmentId"), &found),
+                 "/environmentId"));
+    AUTO_JSON definition = found.definition;
+    if (found.archived)
+        return fail_as(E_CONFLICT, "environment_archived",
+                       "the environment is archived: no new session can use it");
+    memcpy(row->environment_id, found.id, sizeof row->environment_id);
+    row->environment_json = json_write_arena(definition, ctx->arena).p;
+    return 0;
+}
+
+static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    int64_t now = clock_wall_ms(ctx->clock);
+    const json_t *metadata = json_object_get(ctx->json, "metadata");
+    struct session_row row = {
+        .title = json_get_c(ctx->json, "title"),
+        .metadata_json = json_is_object(metadata) ? json_write_arena(metadata, ctx->arena).p : "{}",
+        .vault_ids_json = "[]",
+        .status = "idle",
+        .sandbox_state = "none",
+        .created_at_ms = now,
+        .updated_at_ms = now,
+        .last_activity_ms = now,
+    };
+    id_new("sess", now, row.id);
+    memcpy(row.tenant, ctx->tenant, sizeof row.tenant);
+    TRY(resolve_agent(ctx, c, &row));
+    TRY(resolve_environment(ctx, c, &row));
+    TRY(session_insert(c, &row));
+    return reply_json(ctx, 201, session_json(ctx->service, &row));
+}
+
+/* "set null to clear" does not fit the model: there is no session without one. */
+static err sessions_create(struct ctx *ctx)
+{
+    TRY(ctx_fields(ctx, ctx->service->catalog, create_fields));
+    return ctx_write(ctx, create_in, NULL);
+}
+
+/* Reading */
+
+struct find {
+    struct ctx *ctx;
+    struct session_row *row;
+};
+
+static err find_in(struct db_conn *c, void *arg)
+{
+    struct find *f = arg;
+    return session_find(c, f->ctx->arena, f->ctx->tenant, f->ctx->params[0], f->row);
+}
+
+err ctx_session(struct ctx *ctx, struct session_row *out)
+{
+    struct find f = {.ctx = ctx, .row = out};
+    return db_read(ctx->service->db, find_in, &f);
+}
+
+static err sessions_get(struct ctx *ctx)
+{
+    struct session_row row;
+    TRY(ctx_session(ctx, &row));
+    return reply_json(ctx, 200, session_json(ctx->service, &row));
+}
+
+/* NUL-terminated; NULL when the filter is absent. */
+static const char *filter(struct ctx *ctx, const char *name)
+{
+    struct str value = ctx_query(ctx, name);
+    return value.p ? arena_str(ctx->arena, value).p : NULL;
+}
+
+static err list_in(struct db_conn *c, void *arg)
+{
+    struct ctx *ctx = arg;
+    struct session_filter wanted = {
+        .status = filter(ctx, "status"),
+        .agent_id = filter(ctx, "agentId"),
+        .environment_id = filter(ctx, "environmentId"),
+        .has_after = ctx->page.has_after,
+        .ascending = ctx->page.ascending,
+        .after_at_ms = ctx->page.after_at,
+        .after_id = ctx->page.after_id,
+        .limit = ctx->page.limit + 1,
+    };
+    struct session_row *rows = NULL;
+    size_t n = 0;
+    TRY(session_list(c, ctx->arena, ctx->tenant, &wanted, &rows, &n));
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, session_json(ctx->service, &rows[i]));
+    return reply_page(ctx, list, row_key_of_created);
+}
+
+static err check_status(struct ctx *ctx)
+{
+    static const char *const known[] = {"idle", "running", "rescheduling", "terminated"};
+    struct str status = ctx_query(ctx, "status");
+    if (status.p == NULL)
+        return 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (str_is(status, known[i]))
+            return 0;
+    return fail(E_INVALID,
+                "query parameter status must be idle, running, rescheduling or terminated");
+}
+
+static err sessions_list(struct ctx *ctx)
+{
+    TRY(check_status(ctx));
+    return db_read(ctx->service->db, list_in, ctx);
+}
+
+static err sessions_delete(struct ctx *ctx)
+{
+    TRY(query_bool_check(ctx, "purge"));
+    struct session_row row;
+    TRY(ctx_session(ctx, &row));
+    TRY(session_delete(ctx->service->sessions, ctx->tenant, row.id, query_bool(ctx, "purge")));
+    return reply_empty(ctx, 204);
+}
+
+ROUTES(sessions,
+       {POST, "/v1/sessions", sessions_create, .scope = SCOPE_WRITE, .idempotent = true,
+        .body_max = 512 * KB},
+       {GET, "/v1/sessions", sessions_list, .scope = SCOPE_READ, .list = true,
+        .query = "status agentId environmentId"},
+       {GET, "/v1/sessions/:id", sessions_get, .scope = SCOPE_READ},
+       {DELETE, "/v1/sessions/:id", sessions_delete, .scope = SCOPE_WRITE, .query = "purge"}, )
