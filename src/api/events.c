@@ -7,6 +7,7 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
+#include "base/mem.h"
 #include "session/history.h"
 #include "session/manager.h"
 
@@ -31,10 +32,10 @@ static const struct field text_fields[] = {
 static void check_base64(struct fields *f, const json_t *value)
 {
     size_t n = json_string_length(value), room = n / 4 * 3 + 3, decoded;
-    unsigned char *out = malloc(room);
-    int bad = out == NULL || sodium_base642bin(out, room, json_string_value(value), n, NULL,
-                                               &decoded, NULL, sodium_base64_VARIANT_ORIGINAL);
-    free(out);
+    unsigned char *out = mem_alloc(room);
+    int bad = sodium_base642bin(out, room, json_string_value(value), n, NULL, &decoded, NULL,
+                                sodium_base64_VARIANT_ORIGINAL);
+    mem_free(out);
     if (bad)
         fields_problem(f, NULL, "must be base64");
 }
@@ -204,7 +205,6 @@ static err post_in(struct ctx *ctx, struct db_conn *c, void *arg)
     return reply_json(ctx, 202, reply);
 }
 
-/* A replayed reply (R12) may wake for nothing; that is harmless. */
 static err events_post(struct ctx *ctx)
 {
     TRY(check_body(ctx));

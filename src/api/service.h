@@ -15,6 +15,8 @@ struct service {
     struct session_manager *sessions;
     struct catalog *catalog;
     struct auth *auth;
+    struct workers
+        *replays; /* threads on which event streams catch up: workers_new("replay", 4, 4096) */
     struct parent_config config;
 };
 

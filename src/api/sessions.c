@@ -145,7 +145,6 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     return reply_json(ctx, 201, session_json(ctx->service, &row));
 }
 
-/* "set null to clear" does not fit the model: there is no session without one. */
 static err sessions_create(struct ctx *ctx)
 {
     TRY(ctx_fields(ctx, ctx->service->catalog, create_fields));
