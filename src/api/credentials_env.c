@@ -7,7 +7,6 @@
 #define DEFAULT_VAULT "default"
 #define KIND "model_provider_key"
 
-static const char sql_tenant[] = "SELECT id FROM tenants ORDER BY created_at, id LIMIT 1";
 static const char sql_vault[] = "SELECT id FROM vaults WHERE tenant_id = $1 AND is_default = 1";
 static const char sql_vault_insert[] =
     "INSERT INTO vaults (tenant_id, id, name, is_default, created_at, updated_at)"
@@ -20,10 +19,10 @@ static const char sql_insert[] =
     " VALUES ($1, $2, $3, '" KIND "', $4, $5, $6, $6)";
 
 struct upsert {
-    const char *provider;
+    const char *tenant, *provider;
     struct str sealed;
     int64_t now;
-    char tenant[ID_MAX], vault[ID_MAX];
+    char vault[ID_MAX];
 };
 
 /* The id in the first column of the first row; "" when there is none. */
@@ -33,14 +32,6 @@ static err read_id(struct db_rows *r, char out[ID_MAX])
     if (db_next(r))
         row_id(r, 0, out);
     return db_rows_done(r);
-}
-
-static err find_tenant(struct db_conn *c, struct upsert *u)
-{
-    struct db_rows *r;
-    TRY(db_query(c, sql_tenant, DB_NO_ARGS, &r));
-    TRY(read_id(r, u->tenant));
-    return u->tenant[0] ? 0 : fail(E_NOT_FOUND, "there is no tenant to keep a model key for");
 }
 
 static err find_or_make_vault(struct db_conn *c, struct upsert *u)
@@ -58,7 +49,6 @@ static err find_or_make_vault(struct db_conn *c, struct upsert *u)
 static err upsert_in(struct db_conn *c, void *arg)
 {
     struct upsert *u = arg;
-    TRY(find_tenant(c, u));
     TRY(find_or_make_vault(c, u));
     int64_t changed;
     TRY(db_exec(
@@ -74,9 +64,10 @@ static err upsert_in(struct db_conn *c, void *arg)
                    NULL);
 }
 
-err credentials_env_upsert(struct db *db, const struct clock *clock, const char *provider,
-                           struct str sealed)
+err credentials_env_upsert(struct db *db, const struct clock *clock, const char *tenant,
+                           const char *provider, struct str sealed)
 {
-    struct upsert u = {.provider = provider, .sealed = sealed, .now = clock_wall_ms(clock)};
+    struct upsert u = {
+        .tenant = tenant, .provider = provider, .sealed = sealed, .now = clock_wall_ms(clock)};
     return db_write(db, upsert_in, &u);
 }

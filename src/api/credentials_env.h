@@ -9,9 +9,8 @@
 
 struct db;
 
-/* Upserts by provider, for the only (oldest) tenant. From PARENT_NOTE_CREDENTIAL. Blocks for the
-   database. E_NOT_FOUND when there is no tenant yet. */
-err credentials_env_upsert(struct db *db, const struct clock *clock, const char *provider,
-                           struct str sealed);
+/* Upserts by provider, for config.tenant. From PARENT_NOTE_CREDENTIAL. Blocks for the database. */
+err credentials_env_upsert(struct db *db, const struct clock *clock, const char *tenant,
+                           const char *provider, struct str sealed);
 
 #endif
