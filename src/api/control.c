@@ -1,0 +1,252 @@
+/* Puts the control process together: what the parent hands over, then every part in order, then
+   stops them in reverse. */
+#include "api/control.h"
+
+#include "api/auth.h"
+#include "api/credentials_env.h"
+#include "api/routes.h"
+#include "api/service.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "broker/catalog.h"
+#include "broker/link.h"
+#include "db/db.h"
+#include "harness/harness.h"
+#include "http/http.h"
+#include "parent/link.h"
+#include "session/manager.h"
+
+#include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define START_WAIT_MS 30000
+#define STOP_GRACE_MS 5000
+#define FILE_MAX (1u << 20)
+
+/* A model key of the environment, waiting for the database. */
+struct env_key {
+    struct env_key *next;
+    char provider[PARENT_TEXT_MAX];
+    struct buf sealed;
+};
+
+struct control {
+    pthread_mutex_t notes_lock; /* guards what notes bring */
+    pthread_cond_t changed;
+    bool have_config, have_listen, stop;
+    int listen_fd, link_fd;
+    struct buf tls_cert, tls_key;
+    struct env_key *env_keys;
+
+    struct service service;
+    struct http_server *server;
+    char *logs_dir;
+};
+
+/* ---- notes from the parent ---- */
+
+static void read_all(int fd, struct buf *out)
+{
+    char block[4096];
+    ssize_t n;
+    while (out->n < FILE_MAX && (n = read(fd, block, sizeof block)) > 0)
+        buf_add(out, block, (size_t)n);
+}
+
+static void note_credential(struct control *c, const struct parent_message *m)
+{
+    struct env_key *k = mem_alloc(sizeof *k);
+    snprintf(k->provider, sizeof k->provider, "%s", m->text);
+    buf_add(&k->sealed, m->credential.data, m->credential.length);
+    k->next = c->env_keys;
+    c->env_keys = k;
+}
+
+static void note_host_exit(struct control *c, const struct parent_message *m)
+{
+    if (c->service.harness)
+        harness_host_exited(c->service.harness, m->host.id, m->host.exit_status);
+}
+
+static void note_link(struct control *c, int *fd)
+{
+    if (c->service.broker) {
+        broker_link_attach(c->service.broker, fd_take(fd));
+        return;
+    }
+    fd_close(&c->link_fd);
+    c->link_fd = fd_take(fd);
+}
+
+static void on_note(void *arg, const struct parent_message *m, int fds[FD_PASS_MAX])
+{
+    struct control *c = arg;
+    pthread_mutex_lock(&c->notes_lock);
+    if (m->verb == PARENT_NOTE_CONFIG) {
+        c->service.config = m->config;
+        c->have_config = true;
+    } else if (m->verb == PARENT_NOTE_LISTEN) {
+        fd_close(&c->listen_fd);
+        c->listen_fd = fd_take(&fds[0]);
+        if (fds[1] >= 0)
+            read_all(fds[1], &c->tls_cert);
+        if (fds[2] >= 0)
+            read_all(fds[2], &c->tls_key);
+        c->have_listen = true;
+    } else if (m->verb == PARENT_NOTE_LINK) {
+        note_link(c, &fds[0]);
+    } else if (m->verb == PARENT_NOTE_HOST_EXIT) {
+        note_host_exit(c, m);
+    } else if (m->verb == PARENT_NOTE_CREDENTIAL) {
+        note_credential(c, m);
+    } else if (m->verb == PARENT_NOTE_STOP) {
+        c->stop = true;
+    }
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->notes_lock);
+    for (size_t i = 0; i < FD_PASS_MAX; i++)
+        fd_close(&fds[i]);
+}
+
+static err wait_for_start(struct control *c)
+{
+    int64_t deadline = clock_monotonic_ms(clock_real()) + START_WAIT_MS;
+    AUTO_LOCK(&c->notes_lock);
+    while (!c->have_config || !c->have_listen) {
+        int64_t left = deadline - clock_monotonic_ms(clock_real());
+        if (left <= 0)
+            return fail(E_TIMEOUT, "the parent sent no configuration and no listening socket");
+        cond_wait_ms(&c->changed, &c->notes_lock, left); /* notes of the parent */
+    }
+    return 0;
+}
+
+/* ---- parts ---- */
+
+static err open_storage(struct control *c)
+{
+    char url[PARENT_TEXT_MAX + 32];
+    snprintf(url, sizeof url, "sqlite:%s/control.db", c->service.config.data_dir);
+    TRY(db_open(url, &c->service.db));
+    TRY(catalog_load(c->service.config.runtime_dir, &c->service.catalog));
+    char logs[PARENT_TEXT_MAX + 8];
+    snprintf(logs, sizeof logs, "%s/logs", c->service.config.data_dir);
+    c->logs_dir = mem_strdup(logs);
+    c->service.auth = auth_new(c->service.db, c->service.clock);
+    return 0;
+}
+
+static void take_env_keys(struct control *c)
+{
+    pthread_mutex_lock(&c->notes_lock);
+    struct env_key *k = c->env_keys;
+    c->env_keys = NULL;
+    pthread_mutex_unlock(&c->notes_lock);
+    while (k) {
+        struct env_key *next = k->next;
+        if (credentials_env_upsert(c->service.db, c->service.clock, c->service.config.tenant,
+                                   k->provider, buf_str(&k->sealed)))
+            log_error("cannot keep the key of %s: %s", k->provider, err_text());
+        buf_done(&k->sealed);
+        mem_free(k);
+        k = next;
+    }
+}
+
+static err start_sessions(struct control *c)
+{
+    struct service *s = &c->service;
+    s->sessions = session_manager_new(&(struct session_manager_options){.db = s->db,
+                                                                        .clock = s->clock,
+                                                                        .parent = s->parent,
+                                                                        .catalog = s->catalog,
+                                                                        .logs_dir = c->logs_dir});
+    struct broker_events events = session_manager_broker_events(s->sessions);
+    struct broker_link *broker = broker_link_new(&events);
+    struct harness *harness = NULL;
+    TRY(harness_new(
+        &(struct harness_options){.parent = s->parent,
+                                  .clock = s->clock,
+                                  .events = session_manager_harness_events(s->sessions)},
+        &harness));
+    session_manager_connect(s->sessions, harness, broker);
+    pthread_mutex_lock(&c->notes_lock); /* notes may use them from here on */
+    s->harness = harness;
+    s->broker = broker;
+    int fd = fd_take(&c->link_fd);
+    pthread_mutex_unlock(&c->notes_lock);
+    if (fd >= 0)
+        broker_link_attach(broker, fd);
+    return session_manager_start(s->sessions);
+}
+
+static err start_server(struct control *c)
+{
+    struct service *s = &c->service;
+    struct http_options o = {.listen_fd = c->listen_fd,
+                             .tls_cert_pem = c->tls_cert.n ? c->tls_cert.p : NULL,
+                             .tls_key_pem = c->tls_key.n ? c->tls_key.p : NULL,
+                             .tables = api_routes,
+                             .service = s,
+                             .clock = s->clock,
+                             .db = s->db,
+                             .authenticate = auth_authenticate,
+                             .authenticate_cached = auth_authenticate_cached};
+    memcpy(o.cursor_key, s->config.control_key, sizeof o.cursor_key);
+    TRY(http_start(&o, &c->server));
+    c->listen_fd = -1;
+    return 0;
+}
+
+static err start(struct control *c)
+{
+    TRY(wait_for_start(c));
+    TRY(open_storage(c));
+    take_env_keys(c);
+    TRY(start_sessions(c));
+    TRY(start_server(c));
+    return parent_hello(c->service.parent);
+}
+
+static void wait_for_stop(struct control *c)
+{
+    pthread_mutex_lock(&c->notes_lock);
+    while (!c->stop) {
+        if (c->env_keys) {
+            pthread_mutex_unlock(&c->notes_lock);
+            take_env_keys(c);
+            pthread_mutex_lock(&c->notes_lock);
+            continue;
+        }
+        cond_wait_ms(&c->changed, &c->notes_lock, 60000); /* the parent's word to stop */
+    }
+    pthread_mutex_unlock(&c->notes_lock);
+}
+
+/* Running turns are left as they are: their logs say where to go on (R26). */
+static void stop(struct control *c)
+{
+    log_info("stopping");
+    http_stop(c->server, STOP_GRACE_MS);
+    session_manager_stop(c->service.sessions);
+    harness_free(c->service.harness);
+    db_close(c->service.db);
+}
+
+int control_main(void)
+{
+    if (sodium_init() < 0)
+        log_fatal("libsodium does not start");
+    static struct control c = {
+        .notes_lock = PTHREAD_MUTEX_INITIALIZER, .listen_fd = -1, .link_fd = -1};
+    cond_init(&c.changed);
+    c.service.clock = clock_real();
+    c.service.parent = parent_link_open(PARENT_FD, on_note, &c);
+    if (start(&c))
+        log_fatal("control cannot start: %s", err_text());
+    wait_for_stop(&c);
+    stop(&c);
+    return 0;
+}
