@@ -49,6 +49,7 @@ void harness_open(struct harness *h, const char *tenant, const char *session, js
    `lost` was or will be delivered). `reply` true: asks for a reply, delivered as `replied`. */
 void harness_send(struct harness *h, const char *session, json_t *take_envelope, struct str lines,
                   bool reply);
+/* No lost follows, but an event on its way may still arrive. The id may be opened again at once. */
 void harness_close(struct harness *h, const char *session);
 /* From the parent's note; wakes whoever waited for that host. */
 void harness_host_exited(struct harness *h, uint32_t host, int status);
