@@ -10,32 +10,6 @@
 
 #include "base/fd.h"
 
-err config_text_value(const struct parent_config *config, const char *name, char *out, size_t cap)
-{
-    struct str rest = {config->config_text,
-                       strnlen(config->config_text, sizeof config->config_text)};
-    struct str line;
-    size_t n = strlen(name);
-    while (str_split(&rest, '\n', &line)) {
-        if (line.n > n && memcmp(line.p, name, n) == 0 && line.p[n] == '=') {
-            if (line.n - n - 1 >= cap)
-                return fail(E_TOO_LARGE, "the option %s is too long", name);
-            snprintf(out, cap, "%.*s", (int)(line.n - n - 1), line.p + n + 1);
-            return 0;
-        }
-    }
-    return fail(E_NOT_FOUND, "the option %s is not set", name);
-}
-
-err database_url(const struct parent_config *config, char *out, size_t cap)
-{
-    if (config_text_value(config, "database", out, cap) == 0)
-        return 0;
-    if (snprintf(out, cap, "sqlite:%s/control.db", config->data_dir) >= (int)cap)
-        return fail(E_INVALID, "the path of the data directory is too long");
-    return 0;
-}
-
 /* The working directory becomes DATA, because control's uid may not be able to walk there from /.
  */
 static err become_owner(const char *data)
@@ -63,9 +37,6 @@ static err become_owner(const char *data)
 
 err database_open(const struct invocation *call, struct db **out)
 {
-    const char *url = option_value(call, "database");
-    if (url)
-        return db_open(url, out);
     TRY(become_owner(option_value(call, "data")));
     return db_open("sqlite:control.db", out);
 }

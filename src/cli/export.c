@@ -9,11 +9,11 @@
 
 #include "base/fd.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "base/secret.h"
 #include "cli/command.h"
 #include "cli/http_client.h"
 
-#define PAGE_LINES 500
 #define KEY_FILE_MAX 256
 
 static const struct option options[] = {
@@ -43,50 +43,34 @@ static err find_key(const struct invocation *call, struct buf *out)
     return 0;
 }
 
-static err set_cwd(json_t *header)
+/* Only the first line changes; the others stay as they are, byte for byte. */
+static err set_cwd(struct str log, struct buf *out)
 {
     char cwd[PATH_MAX];
-    const char *type = json_get_c(header, "type");
+    struct str header;
+    AUTO_JSON j = NULL;
+    if (!str_split(&log, '\n', &header) || header.n == 0)
+        return fail(E_NOT_FOUND, "the session has no log yet: nothing was said in it");
+    TRY(json_read(header, &j));
+    const char *type = json_get_c(j, "type");
     if (type == NULL || strcmp(type, "session") != 0)
         return fail(E_INTERNAL, "the log does not begin with a session header");
     if (getcwd(cwd, sizeof cwd) == NULL)
         return fail_errno("find the current directory");
-    json_set_str(header, "cwd", str_of(cwd));
+    json_set_str(j, "cwd", str_of(cwd));
+    json_write(j, out);
+    buf_add_char(out, '\n');
+    buf_add_str(out, log);
     return 0;
 }
 
-static err add_lines(json_t *page, struct buf *log)
+static err fetch_log(struct http_client *client, const char *session, struct buf *out)
 {
-    size_t i;
-    json_t *row;
-    json_array_foreach(json_object_get(page, "data"), i, row)
-    {
-        json_t *entry = json_object_get(row, "entry");
-        if (!json_is_object(entry))
-            return fail(E_INTERNAL, "the service sent an entry that is no object");
-        if (log->n == 0)
-            TRY(set_cwd(entry));
-        json_write(entry, log);
-        buf_add_char(log, '\n');
-    }
-    return 0;
-}
-
-static err fetch_log(struct http_client *client, const char *session, struct buf *log)
-{
-    AUTO_BUF path = {0};
-    buf_printf(&path, "/v1/sessions/%s/entries?order=asc&limit=%d", session, PAGE_LINES);
-    size_t first = path.n;
-    for (;;) {
-        AUTO_JSON page = NULL;
-        TRY(http_client_get(client, path.p, &page));
-        TRY(add_lines(page, log));
-        const char *cursor = json_get_c(page, "nextCursor");
-        if (!json_get_bool(page, "hasMore", false) || cursor == NULL)
-            return 0;
-        path.n = first;
-        buf_printf(&path, "&cursor=%s", cursor);
-    }
+    char path[ID_MAX + 32];
+    AUTO_BUF log = {0};
+    snprintf(path, sizeof path, "/v1/sessions/%s/export", session);
+    TRY(http_client_get(client, path, &log));
+    return set_cwd(buf_str(&log), out);
 }
 
 static err write_log(const struct invocation *call, const char *session, const struct buf *log)
@@ -114,8 +98,6 @@ static err export_session(const struct invocation *call, struct buf *key)
     err e = fetch_log(client, session, &log);
     http_client_close(client);
     TRY(e);
-    if (log.n == 0)
-        return fail(E_NOT_FOUND, "the session has no log yet: nothing was said in it");
     return write_log(call, session, &log);
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/secret.h"
 
@@ -33,7 +33,7 @@ err http_client_open(const char *base_url, const char *api_key, struct http_clie
         abort();
     size_t n = strlen(base_url);
     c->base_url = mem_copy(base_url, n && base_url[n - 1] == '/' ? n - 1 : n);
-    c->headers = curl_slist_append(NULL, "Accept: application/json");
+    c->headers = curl_slist_append(NULL, "Accept: application/json, */*");
     if (api_key) {
         snprintf(c->authorization, sizeof c->authorization, "Authorization: Bearer %s", api_key);
         c->headers = curl_slist_append(c->headers, c->authorization);
@@ -83,7 +83,7 @@ static err status_error(long status, const struct buf *body)
                 detail ? detail : "(no reason given)");
 }
 
-err http_client_get(struct http_client *c, const char *path, json_t **out)
+err http_client_get(struct http_client *c, const char *path, struct buf *out)
 {
     AUTO_BUF url = {0};
     AUTO_BUF body = {0};
@@ -107,5 +107,6 @@ err http_client_get(struct http_client *c, const char *path, json_t **out)
     curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200 || status > 299)
         return status_error(status, &body);
-    return json_read(buf_str(&body), out);
+    buf_add_str(out, buf_str(&body));
+    return 0;
 }

@@ -34,15 +34,6 @@ static err open_keys(struct service_setup *s)
     return data_key(&s->data, "control.key", s->options.config.control_key, CONTROL_KEY_BYTES);
 }
 
-static err fill_config(const struct invocation *call, struct parent_config *config)
-{
-    const char *database = option_value(call, "database");
-    if (database == NULL)
-        return 0;
-    int n = snprintf(config->config_text, sizeof config->config_text, "database=%s\n", database);
-    return n < (int)sizeof config->config_text ? 0 : fail(E_INVALID, "--database is too long");
-}
-
 /* The role args point to literals: they outlive the call. */
 static void set_role_args(const struct invocation *call, struct service_setup *s)
 {
@@ -77,7 +68,6 @@ err service_open(const struct invocation *call, struct service_setup *out)
     TRY(choose_uids(call, o));
     TRY(data_open(option_value(call, "data"), o->separate ? o->uid_base : geteuid(), &out->data));
     TRY(open_keys(out));
-    TRY(fill_config(call, &o->config));
     set_role_args(call, out);
     o->data = &out->data;
     o->runtime_dir = out->places.runtime;

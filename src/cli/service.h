@@ -23,13 +23,13 @@ struct service_setup {
 };
 
 /* Locks DATA, makes keys, and runs the setup role, which makes the first tenant and key on an empty
-   directory. `call` must have the options data, database, uid-base, runtime, harness, log-format
+   directory. `call` must have the options data, uid-base, runtime, harness, log-format
    and log-level. Close with service_close, also after an error. */
 err service_open(const struct invocation *call, struct service_setup *out);
 void service_close(struct service_setup *s);
 
 #define SERVICE_OPTIONS                                                                            \
-    OPTION_DATA, {"database", "URL", NULL, "sqlite:PATH; default: in the data directory"},         \
+    OPTION_DATA,                                                                                   \
         {"uid-base", "N", "64000", "as root: first of the user ids that the zones run as"},        \
         {"runtime", "DIR", NULL, "Node, Pi and ripgrep; default: beside the program"},             \
         {"harness", "DIR", NULL, "the Pi host's scripts; default: beside the program"},            \
