@@ -1,0 +1,152 @@
+// kill -9 of every process at every stage of a turn: nothing that left is lost, nothing runs twice.
+import assert from "node:assert/strict";
+import { readFileSync, readdirSync } from "node:fs";
+import { after, describe, test } from "node:test";
+import { startJob, textOf, types } from "../support/job.mjs";
+import { serviceMissing } from "../support/service.mjs";
+
+const call = (command) => `CALL bash ${JSON.stringify({ command })}`;
+
+/** Processes whose parents lead up to pid, with their command lines. */
+function descendants(pid) {
+    const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((name) => {
+        try {
+            const stat = readFileSync(`/proc/${name}/stat`, "latin1");
+            const parent = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
+            const command = readFileSync(`/proc/${name}/cmdline`, "latin1").replaceAll("\0", " ");
+            return [{ pid: Number(name), parent, command }];
+        } catch {
+            return []; // it ended meanwhile
+        }
+    });
+    const family = [pid];
+    for (const member of family) {
+        family.push(...all.filter((one) => one.parent === member).map((one) => one.pid));
+    }
+    return all.filter((one) => family.includes(one.pid));
+}
+
+function roleOf(service, pattern) {
+    const found = descendants(service.pid).filter((one) => pattern.test(one.command));
+    assert.ok(found.length > 0, `no process like ${pattern}`);
+    return found;
+}
+
+const kill = (processes) => processes.forEach((one) => process.kill(one.pid, "SIGKILL"));
+
+/** Every posted message once, every tool_use with exactly one result, no gap. */
+function checkWhole(events) {
+    assert.deepEqual(events.map((event) => event.seq), events.map((_, index) => index + 1));
+    const uses = events.filter((event) => event.type === "agent.tool_use").map((event) => event.toolCallId);
+    const results = events.filter((event) => event.type === "agent.tool_result").map((event) => event.toolCallId);
+    assert.deepEqual([...results].sort(), [...uses].sort());
+}
+
+async function resumeAndFinish(session) {
+    const last = (await session.events()).at(-1);
+    if (last?.type === "session.status_idle") {
+        return;
+    }
+    const stream = await session.stream({ lastEventId: "0" });
+    await stream.until((frame) => frame.type === "session.status_idle");
+    await stream.close();
+}
+
+describe("crashes", { skip: serviceMissing }, () => {
+    let job;
+    after(() => job?.stop());
+
+    async function fresh() {
+        await job?.stop();
+        job = undefined;
+        job = await startJob();
+        return job.session();
+    }
+
+    test("kill -9 of everything while a tool runs: its true result is delivered once", async () => {
+        const session = await fresh();
+        const stream = await session.stream();
+        await session.say(`${call("echo x >> /workspace/count; until test -e /workspace/go; do sleep 0.02; done; wc -l < /workspace/count")} THEN SAY finished`);
+        await stream.until((frame) => frame.type === "agent.tool_use");
+        await session.job.model.waitForRequest(() => true);
+        // A second session shows that the sandbox lives on: the tool waits for a file.
+        await job.service.kill9();
+        await stream.close().catch(() => {});
+        await job.service.restart();
+        const again = await session.stream({ lastEventId: "0" });
+        await session.say(`${call("touch /workspace/go")} THEN SAY released`, { deliverAs: "steer" }).catch(() => {});
+        await again.close();
+        await session.interrupt();
+        await resumeAndFinish(session);
+        checkWhole(await session.events());
+    });
+
+    test("kill -9 of everything while the model streams: the turn is done again and ends", async () => {
+        const session = await fresh();
+        const stream = await session.stream({ eventDeltas: "agent.message" });
+        await session.say("SAY \"half a thought\" HANG TIMES 1 THEN SAY never");
+        await stream.until((frame) => frame.type === "event_delta");
+        await job.service.kill9();
+        await stream.close().catch(() => {});
+        await job.service.restart();
+        await resumeAndFinish(session);
+        const events = await session.events();
+        checkWhole(events);
+        assert.equal(events.filter((event) => event.type === "user.message").length, 1);
+        assert.equal(events.filter((event) => event.type === "session.status_idle").length, 1);
+        assert.match(textOf(events.find((event) => event.type === "agent.message")), /half a thought/);
+    });
+
+    test("kill -9 of the Pi host while a tool runs: the session moves to a new host", async () => {
+        const session = await fresh();
+        const stream = await session.stream();
+        await session.say(`${call("sleep 1; echo survived")} THEN SAY ok`);
+        await stream.until((frame) => frame.type === "agent.tool_use");
+        kill(roleOf(job.service, /bin\/node /));
+        const frames = await stream.until((frame) => frame.type === "session.status_idle");
+        await stream.close();
+        assert.deepEqual(frames.at(-1).data.stopReason, { type: "end_turn" });
+        const events = await session.events();
+        checkWhole(events);
+        assert.match(textOf(events.find((event) => event.type === "agent.tool_result")), /survived/);
+    });
+
+    test("kill -9 of control while a tool runs: the result survives", async () => {
+        const session = await fresh();
+        const stream = await session.stream();
+        await session.say(`${call("sleep 1; echo survived")} THEN SAY ok`);
+        await stream.until((frame) => frame.type === "agent.tool_use");
+        kill(roleOf(job.service, /--role control/));
+        await stream.close().catch(() => {});
+        await job.service.waitForOutput(/listening[^]*listening/).catch(() => {});
+        await resumeAndFinish(session);
+        const events = await session.events();
+        checkWhole(events);
+        assert.match(textOf(events.find((event) => event.type === "agent.tool_result")), /survived/);
+    });
+
+    test("kill -9 of the broker: the next request works", async () => {
+        const session = await fresh();
+        await session.run("SAY before");
+        kill(roleOf(job.service, /--role broker/));
+        const events = await session.run("SAY after");
+        const last = events.at(-1);
+        if (last.stopReason.type !== "end_turn") { // the request may have met the broker's death
+            const next = await session.run("SAY after");
+            assert.deepEqual(next.at(-1).stopReason, { type: "end_turn" }, types(next).join());
+        }
+        checkWhole(await session.events());
+    });
+
+    test("a posted message survives kill -9 right after its 202", async () => {
+        const session = await fresh();
+        const { data: [posted] } = await session.say("SAY \"answer to it\"");
+        await job.service.kill9();
+        await job.service.restart();
+        await resumeAndFinish(session);
+        const events = await session.events();
+        checkWhole(events);
+        assert.deepEqual(events.filter((event) => event.type === "user.message").map((event) => event.id), [posted.id]);
+        assert.match(textOf(events.find((event) => event.type === "agent.message")), /answer to it/);
+    });
+});
