@@ -16,9 +16,9 @@
 #include "base/secret.h"
 #include "parent/credentials.h"
 #include "parent/hosts.h"
+#include "parent/makers.h"
 #include "parent/peer.h"
 #include "parent/roles.h"
-#include "parent/sandboxes.h"
 #include "parent/vault_key.h"
 
 #define DRAIN_MS 10000  /* control finishes what it does */
@@ -50,7 +50,7 @@ struct parent {
     char short_dir[108];
     struct child broker, control;
     struct hosts hosts;
-    struct sandboxes *sandboxes;
+    struct makers *makers;
     struct environment_key *keys;
     size_t key_count;
     int signals;
@@ -293,7 +293,7 @@ static void on_stop_host(struct parent *p, struct child *from, struct parent_mes
 static void on_sandbox(struct parent *p, struct child *from, struct parent_message *m)
 {
     (void)from;
-    sandboxes_request(p->sandboxes, m, now_ms());
+    makers_request(p->makers, m, now_ms());
 }
 
 static void sandbox_replied(void *arg, const struct parent_message *m)
@@ -394,7 +394,7 @@ static void child_exited(struct parent *p, struct child *c, int status)
     peer_close(&c->peer);
     if (c == &p->control) {
         hosts_stop_all(&p->hosts); /* their sessions went with it */
-        sandboxes_forget(p->sandboxes);
+        makers_forget(p->makers);
     }
     if (p->stage >= DRAINING) {
         log_info("%s ended (%s)", c->name, text);
@@ -430,7 +430,7 @@ static void reap(struct parent *p)
             log_info("host %u ended (%s)", host.id, describe_status(status, text, sizeof text));
             note_host_exit(p, &host, status);
         } else {
-            sandboxes_exited(p->sandboxes, pid, now_ms());
+            makers_exited(p->makers, pid, now_ms());
         }
     }
 }
@@ -530,7 +530,7 @@ static int next_timeout_ms(struct parent *p)
 {
     int64_t now = now_ms();
     int64_t at = sooner(tend_child(p, &p->broker, now), tend_child(p, &p->control, now));
-    at = sooner(at, sandboxes_tick(p->sandboxes, now));
+    at = sooner(at, makers_tick(p->makers, now));
     if (p->stage != RUNNING)
         at = sooner(at, p->stage_until_ms);
     if (at == INT64_MAX)
@@ -558,7 +558,7 @@ static void run_loop(struct parent *p)
         int timeout = next_timeout_ms(p);
         struct pollfd fds[3 + MAKERS_MAX] = {
             {.fd = p->signals, .events = POLLIN}, poll_child(&p->control), poll_child(&p->broker)};
-        size_t makers = sandboxes_poll(p->sandboxes, fds + 3);
+        size_t makers = makers_poll(p->makers, fds + 3);
         if (poll(fds, 3 + makers, timeout) < 0 && errno != EINTR)
             log_fatal("poll: %s", strerror(errno));
         /* Messages before exits: what a child said last counts. */
@@ -566,7 +566,7 @@ static void run_loop(struct parent *p)
         serve_child(p, &p->broker, fds[2].revents);
         for (size_t i = 3; i < 3 + makers; i++) {
             if (fds[i].revents)
-                sandboxes_readable(p->sandboxes, fds[i].fd);
+                makers_readable(p->makers, fds[i].fd);
         }
         if (fds[0].revents)
             read_signals(p);
@@ -614,17 +614,17 @@ static void set_up_children(struct parent *p)
                                                   .separate = o->separate,
                                                   .first_uid = o->uid_base + 2,
                                                   .role_args = o->role_args});
-    p->sandboxes = sandboxes_new(
-        &(struct sandboxes_options){.data_dir = o->data->path,
-                                    .short_dir = p->short_dir,
-                                    .control_dir = o->separate ? ROLE_ROOT "/data" : p->short_dir,
-                                    .runtime_dir = o->runtime_dir,
-                                    .provider = o->config.provider,
-                                    .control_uid = o->separate ? o->uid_base : geteuid(),
-                                    .uid_ranges = o->separate,
-                                    .role_args = o->role_args,
-                                    .reply = sandbox_replied,
-                                    .arg = p});
+    p->makers = makers_new(
+        &(struct makers_options){.data_dir = o->data->path,
+                                 .short_dir = p->short_dir,
+                                 .control_dir = o->separate ? ROLE_ROOT "/data" : p->short_dir,
+                                 .runtime_dir = o->runtime_dir,
+                                 .provider = o->config.provider,
+                                 .control_uid = o->separate ? o->uid_base : geteuid(),
+                                 .uid_ranges = o->separate,
+                                 .role_args = o->role_args,
+                                 .reply = sandbox_replied,
+                                 .arg = p});
 }
 
 err parent_run(const struct parent_options *options)
@@ -642,7 +642,7 @@ err parent_run(const struct parent_options *options)
         set_up_children(&p);
         start_child(&p, &p.broker);
         run_loop(&p);
-        sandboxes_free(p.sandboxes);
+        makers_free(p.makers);
         e = p.failed.e ? err_restore(&p.failed) : 0;
     }
     mem_free(p.keys);

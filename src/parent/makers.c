@@ -1,4 +1,4 @@
-#include "parent/sandboxes.h"
+#include "parent/makers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -34,8 +34,8 @@ struct waiting {
     struct parent_message request;
 };
 
-struct sandboxes {
-    struct sandboxes_options o;
+struct makers {
+    struct makers_options o;
     struct maker makers[MAKERS_MAX];
     struct waiting *first, *last; /* no free maker, or one works on the same sandbox */
     unsigned waiting_count;
@@ -55,7 +55,7 @@ static bool image_shape(const char *image)
     return image[0] != 0;
 }
 
-err sandboxes_check(uint32_t verb, const struct sandbox_spec *spec)
+err makers_check(uint32_t verb, const struct sandbox_spec *spec)
 {
     if (!text_ends(spec->id, sizeof spec->id) || !id_valid(str_of(spec->id), "sess"))
         return fail(E_INVALID, "the sandbox's id is not a session id");
@@ -74,16 +74,16 @@ err sandboxes_check(uint32_t verb, const struct sandbox_spec *spec)
     return 0;
 }
 
-struct sandboxes *sandboxes_new(const struct sandboxes_options *options)
+struct makers *makers_new(const struct makers_options *options)
 {
-    struct sandboxes *s = mem_alloc(sizeof *s);
+    struct makers *s = mem_alloc(sizeof *s);
     s->o = *options;
     for (size_t i = 0; i < MAKERS_MAX; i++)
         s->makers[i].fd = -1;
     return s;
 }
 
-void sandboxes_forget(struct sandboxes *s)
+void makers_forget(struct makers *s)
 {
     while (s->first) {
         struct waiting *w = s->first;
@@ -96,18 +96,18 @@ void sandboxes_forget(struct sandboxes *s)
         s->makers[i].request.id = 0;
 }
 
-void sandboxes_free(struct sandboxes *s)
+void makers_free(struct makers *s)
 {
     if (s == NULL)
         return;
-    sandboxes_forget(s);
+    makers_forget(s);
     for (size_t i = 0; i < MAKERS_MAX; i++)
         fd_close(&s->makers[i].fd);
     mem_free(s);
 }
 
 /* An id of 0 marks a request whose asker is gone. */
-static void answer(struct sandboxes *s, const struct parent_message *request,
+static void answer(struct makers *s, const struct parent_message *request,
                    struct parent_message *reply)
 {
     if (request->id == 0)
@@ -117,7 +117,7 @@ static void answer(struct sandboxes *s, const struct parent_message *request,
     s->o.reply(s->o.arg, reply);
 }
 
-static void refuse(struct sandboxes *s, const struct parent_message *request, err e)
+static void refuse(struct makers *s, const struct parent_message *request, err e)
 {
     struct parent_message *reply = mem_alloc(sizeof *reply);
     reply->status = e;
@@ -128,7 +128,7 @@ static void refuse(struct sandboxes *s, const struct parent_message *request, er
 
 /* Ranges of ids: DATA/sandboxes/<id>/uid-base holds the one of each sandbox. */
 
-static err read_uid_base(const struct sandboxes *s, const char *id, uint32_t *out)
+static err read_uid_base(const struct makers *s, const char *id, uint32_t *out)
 {
     char path[PATH_MAX];
     uint64_t value;
@@ -143,7 +143,7 @@ static err read_uid_base(const struct sandboxes *s, const char *id, uint32_t *ou
     return 0;
 }
 
-static err mark_used_ranges(const struct sandboxes *s, unsigned char *used)
+static err mark_used_ranges(const struct makers *s, unsigned char *used)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/sandboxes", s->o.data_dir);
@@ -159,7 +159,7 @@ static err mark_used_ranges(const struct sandboxes *s, unsigned char *used)
     return 0;
 }
 
-static err choose_uid_base(const struct sandboxes *s, const char *id, uint32_t *out)
+static err choose_uid_base(const struct makers *s, const char *id, uint32_t *out)
 {
     unsigned char *used = mem_alloc(UID_RANGES);
     err e = mark_used_ranges(s, used);
@@ -181,8 +181,7 @@ static err choose_uid_base(const struct sandboxes *s, const char *id, uint32_t *
 
 /* The sandbox's folder, made at CREATE only: every other verb of an unknown sandbox is E_NOT_FOUND.
  */
-static err prepare_folder(struct sandboxes *s, const struct parent_message *m,
-                          struct maker_request *r)
+static err prepare_folder(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
     snprintf(r->dir, sizeof r->dir, "%s/sandboxes/%s", s->o.data_dir, r->spec.id);
     if (m->verb == PARENT_SANDBOX_CREATE && mkdir(r->dir, 0711) < 0 && errno != EEXIST)
@@ -199,8 +198,7 @@ static err prepare_folder(struct sandboxes *s, const struct parent_message *m,
                : e;
 }
 
-static err fill_request(struct sandboxes *s, const struct parent_message *m,
-                        struct maker_request *r)
+static err fill_request(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
     *r = (struct maker_request){
         .verb = m->verb,
@@ -216,7 +214,7 @@ static err fill_request(struct sandboxes *s, const struct parent_message *m,
     return prepare_folder(s, m, r);
 }
 
-static struct maker *free_maker(struct sandboxes *s)
+static struct maker *free_maker(struct makers *s)
 {
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         if (s->makers[i].pid == 0)
@@ -225,7 +223,7 @@ static struct maker *free_maker(struct sandboxes *s)
     return NULL;
 }
 
-static bool is_busy(const struct sandboxes *s, const char *id)
+static bool is_busy(const struct makers *s, const char *id)
 {
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         if (s->makers[i].pid && strcmp(s->makers[i].request.sandbox.spec.id, id) == 0)
@@ -234,7 +232,7 @@ static bool is_busy(const struct sandboxes *s, const char *id)
     return false;
 }
 
-static err spawn_maker(struct sandboxes *s, struct maker *k, const struct maker_request *r)
+static err spawn_maker(struct makers *s, struct maker *k, const struct maker_request *r)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
@@ -251,7 +249,7 @@ static err spawn_maker(struct sandboxes *s, struct maker *k, const struct maker_
     return 0;
 }
 
-static void start_maker(struct sandboxes *s, struct maker *k, const struct parent_message *m,
+static void start_maker(struct makers *s, struct maker *k, const struct parent_message *m,
                         int64_t now_ms)
 {
     struct maker_request *r = mem_alloc(sizeof *r);
@@ -266,7 +264,7 @@ static void start_maker(struct sandboxes *s, struct maker *k, const struct paren
 }
 
 /* Starts what can start, in order of arrival for each sandbox. */
-static void start_waiting(struct sandboxes *s, int64_t now_ms)
+static void start_waiting(struct makers *s, int64_t now_ms)
 {
     struct waiting **at = &s->first;
     s->last = NULL;
@@ -293,7 +291,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* R35: the ids there are, in order; *out is an array of ID_MAX-byte names. */
-static err list_ids(const struct sandboxes *s, char (**out)[ID_MAX], size_t *out_n)
+static err list_ids(const struct makers *s, char (**out)[ID_MAX], size_t *out_n)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/sandboxes", s->o.data_dir);
@@ -316,7 +314,7 @@ static err list_ids(const struct sandboxes *s, char (**out)[ID_MAX], size_t *out
     return 0;
 }
 
-static void answer_list(struct sandboxes *s, const struct parent_message *m)
+static void answer_list(struct makers *s, const struct parent_message *m)
 {
     char(*ids)[ID_MAX] = NULL;
     size_t n = 0;
@@ -335,13 +333,13 @@ static void answer_list(struct sandboxes *s, const struct parent_message *m)
     mem_free(ids);
 }
 
-void sandboxes_request(struct sandboxes *s, const struct parent_message *m, int64_t now_ms)
+void makers_request(struct makers *s, const struct parent_message *m, int64_t now_ms)
 {
     if (m->verb == PARENT_SANDBOX_LIST) {
         answer_list(s, m);
         return;
     }
-    err e = sandboxes_check(m->verb, &m->sandbox.spec);
+    err e = makers_check(m->verb, &m->sandbox.spec);
     if (!e && s->waiting_count >= WAITING_MAX)
         e = fail(E_UNAVAILABLE, "%u sandbox requests wait already", s->waiting_count);
     if (e) {
@@ -359,7 +357,7 @@ void sandboxes_request(struct sandboxes *s, const struct parent_message *m, int6
     start_waiting(s, now_ms);
 }
 
-size_t sandboxes_poll(const struct sandboxes *s, struct pollfd *out)
+size_t makers_poll(const struct makers *s, struct pollfd *out)
 {
     size_t n = 0;
     for (size_t i = 0; i < MAKERS_MAX; i++) {
@@ -370,7 +368,7 @@ size_t sandboxes_poll(const struct sandboxes *s, struct pollfd *out)
 }
 
 /* The provider removed the folder; what may be left of it is ours. */
-static void finish_destroy(const struct sandboxes *s, const char *id)
+static void finish_destroy(const struct makers *s, const char *id)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
@@ -379,7 +377,7 @@ static void finish_destroy(const struct sandboxes *s, const char *id)
     rmdir(path);
 }
 
-void sandboxes_readable(struct sandboxes *s, int fd)
+void makers_readable(struct makers *s, int fd)
 {
     struct maker *k = NULL;
     for (size_t i = 0; i < MAKERS_MAX; i++) {
@@ -407,21 +405,21 @@ void sandboxes_readable(struct sandboxes *s, int fd)
     mem_free(reply);
 }
 
-void sandboxes_exited(struct sandboxes *s, pid_t pid, int64_t now_ms)
+void makers_exited(struct makers *s, pid_t pid, int64_t now_ms)
 {
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         struct maker *k = &s->makers[i];
         if (k->pid != pid)
             continue;
         if (k->fd >= 0) /* its answer may still be in the socket */
-            sandboxes_readable(s, k->fd);
+            makers_readable(s, k->fd);
         k->pid = 0;
         start_waiting(s, now_ms);
         return;
     }
 }
 
-int64_t sandboxes_tick(struct sandboxes *s, int64_t now_ms)
+int64_t makers_tick(struct makers *s, int64_t now_ms)
 {
     int64_t next = INT64_MAX;
     for (size_t i = 0; i < MAKERS_MAX; i++) {
