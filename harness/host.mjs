@@ -18,7 +18,8 @@ function importFrom(path) {
 
 const OPS = {
     open: (host, request, lines) => host.sessions.open(request, lines),
-    prompt: (host, { session }, lines) => host.sessions.get(session).prompt(json(lines[0])),
+    prompt: (host, { session, note }, lines) =>
+        host.sessions.get(session).prompt(json(lines[0]), note),
     steer: (host, { session }, lines) => host.sessions.get(session).steer(json(lines[0])),
     resume: (host, { session, note }, lines) =>
         host.sessions.get(session).resume(note, lines.map(json)),

@@ -153,9 +153,13 @@ class HostedSession {
         session.subscribe((event) => this.#on(event));
     }
 
-    /** Resolves when the run has started; the run itself goes on. */
-    prompt(blocks) {
+    /** Resolves when the run has started; the run itself goes on. `note`: the model is told this first. */
+    async prompt(blocks, note) {
         const { text, images } = split(blocks);
+        if (note) {
+            const message = { customType: "pi-managed:note", content: note, display: false };
+            await this.#session.sendCustomMessage(message, { triggerTurn: false });
+        }
         return this.#run((started) => this.#session.prompt(text, {
             images, expandPromptTemplates: false, source: "rpc", preflightResult: started,
         }));

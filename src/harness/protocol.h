@@ -7,7 +7,7 @@
      {op:"open", id, session, cwd, token, model, thinkingLevel, systemPrompt|null, tools:[name…], lines}
                                                                the log's header and entries Pi needs, oldest first
         model: {provider, id, api?, baseUrl?, custom, contextWindow?, maxTokens?, input?, cost?}
-     {op:"prompt", id, session, lines:1}                        content blocks (array)
+     {op:"prompt", id, session, note|null, lines:1}             content blocks (array); note = hidden text before
      {op:"steer", id, session, lines:1}                         content blocks: between tool calls of the run
      {op:"resume", id, session, note|null, lines}               toolResult messages for calls left open, in order; then
                                                                the run goes on (R26); note = hidden message text

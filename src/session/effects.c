@@ -117,10 +117,17 @@ static void send_op(struct live *l, const char *op, struct str lines, size_t cou
     harness_send(l->m->harness, l->id, e, lines, reply);
 }
 
+static void drop_note(struct live *l)
+{
+    mem_free(l->sandbox_note);
+    l->sandbox_note = NULL;
+}
+
 static void host_prompt(struct live *l, const struct turn_effect *e, struct arena *a)
 {
     (void)a;
-    send_op(l, "prompt", e->bytes, 1, true, NULL, NULL);
+    send_op(l, "prompt", e->bytes, 1, true, "note", l->sandbox_note);
+    drop_note(l);
 }
 
 static void host_steer(struct live *l, const struct turn_effect *e, struct arena *a)
@@ -139,8 +146,7 @@ static void host_resume(struct live *l, const struct turn_effect *e, struct aren
     if (lines.n)
         lines.n--; /* the sender puts the last LF */
     send_op(l, "resume", lines, n, true, "note", l->sandbox_note);
-    mem_free(l->sandbox_note);
-    l->sandbox_note = NULL;
+    drop_note(l);
 }
 
 static void host_abort(struct live *l, const struct turn_effect *e, struct arena *a)

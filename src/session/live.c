@@ -26,6 +26,15 @@ struct run {
     const char *status, *stop_reason;
 };
 
+/* §10.3: files stay, processes do not, and the model should not go looking for them. */
+static void note_processes_gone(struct live *l)
+{
+    mem_free(l->sandbox_note);
+    l->sandbox_note =
+        mem_strdup("The sandbox was stopped since your last turn. Its files are kept, but "
+                   "processes that were running in it are gone.");
+}
+
 /* ---- loading ---- */
 
 static uint64_t random_bits(void *arg)
@@ -119,6 +128,9 @@ static err load(struct live *l)
                                               .model = id ? id : ""});
     l->projection = projection_new(l->id);
     l->stored_usage = l->row.usage;
+    if (strcmp(l->row.sandbox_state, "stopped") == 0 ||
+        strcmp(l->row.sandbox_state, "crashed") == 0)
+        note_processes_gone(l);
     TRY(log_read(l->m->logs_dir, l->tenant, l->id, load_line, l));
     int64_t bad = projection_bad_lines(l->projection);
     if (bad > 0)
@@ -231,8 +243,10 @@ static void handle(struct run *r, struct message *msg)
         break;
     }
     case MESSAGE_STOP_SANDBOX:
-        if (!turn_is_running(l->turn))
-            tool_stop_sandbox(l);
+        if (turn_is_running(l->turn))
+            break;
+        tool_stop_sandbox(l);
+        note_processes_gone(l);
         break;
     case MESSAGE_END: {
         struct outcome *o = arena_alloc(r->a, sizeof *o);
