@@ -56,10 +56,9 @@ static int stop(void **state)
 #define SEND "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 #define BODY "\"0123456789\"" /* 12 bytes */
 
-/* Bytes that two parsers might read differently. (Known and left: a folded header line, a bare LF,
-   a NUL in a value and a header without a name are taken as the library takes them; none moves the
-   end of a request.) Refused = a 4xx or 5xx or a closed connection, and whatever hid in the body
-   never ran. */
+/* Bytes that two parsers might read differently. Refused = a 4xx or 5xx or a closed connection, and
+   whatever hid in the body never ran. Known and left, because the library lets nobody see them: a
+   folded header line, a bare LF, a NUL in a value, a header without a name. */
 struct malformed {
     const char *name, *bytes;
     size_t n; /* 0: a C string */
