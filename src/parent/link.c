@@ -113,18 +113,24 @@ static bool wait_for_reply(struct parent_link *link, struct waiter *w)
     return w->done;
 }
 
+/* The lock keeps the reply, which lands in the same message, behind the last look at the request.
+ */
+static err send_request(struct parent_link *link, struct waiter *w)
+{
+    AUTO_LOCK(&link->lock);
+    err e = fd_send(link->fd, w->m, sizeof *w->m, NULL, 0);
+    if (e)
+        delist(link, w);
+    return e;
+}
+
 err parent_call(struct parent_link *link, struct parent_message *m, int *out_fd)
 {
     struct waiter w = {.m = m, .fd = -1};
     uint32_t verb = m->verb;
     enlist(link, &w);
     m->id = w.id;
-    err e = fd_send(link->fd, m, sizeof *m, NULL, 0);
-    if (e) {
-        AUTO_LOCK(&link->lock);
-        delist(link, &w);
-        return e;
-    }
+    TRY(send_request(link, &w));
     if (!wait_for_reply(link, &w))
         return fail(E_TIMEOUT, "the parent did not answer request %u in %d s", verb,
                     CALL_TIMEOUT_MS / 1000);
