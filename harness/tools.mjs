@@ -83,6 +83,10 @@ export class Calls {
                 reject(new Error("Interrupted before it ran."));
                 return;
             }
+            if (this.#waiting.has(call)) { // a model can use an id twice in one answer
+                reject(new Error("This call was not run: another call has the same id."));
+                return;
+            }
             signal?.addEventListener("abort", giveUp, { once: true });
             this.#waiting.set(call, (result) => {
                 signal?.removeEventListener("abort", giveUp);

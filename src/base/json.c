@@ -42,6 +42,20 @@ err json_read(struct str text, json_t **out)
     return 0;
 }
 
+err json_read_log(struct str line, json_t **out)
+{
+    const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
+    json_error_t error;
+    json_t *j = json_loadb(line.p ? line.p : "", line.n, flags, &error);
+    if (j == NULL && json_error_code(&error) == json_error_numeric_overflow)
+        j = json_loadb(line.p, line.n, flags | JSON_DECODE_INT_AS_REAL, &error);
+    if (j == NULL)
+        return fail_as(E_INVALID, "invalid_json", "not valid JSON: %s (column %d)", error.text,
+                       error.column);
+    *out = j;
+    return 0;
+}
+
 static int add_chunk(const char *p, size_t n, void *out)
 {
     buf_add(out, p, n);

@@ -23,6 +23,9 @@ static inline void json_cleanup(json_t **j)
 /* E_INVALID (code invalid_json) with line and column. *out is the caller's. Any value may be at the
  * top. */
 err json_read(struct str text, json_t **out);
+/* The same for lines that our own processes wrote, which must not become unreadable by what a model
+   said: nested to any depth the library bears, and whole numbers beyond 64 bits become reals. */
+err json_read_log(struct str line, json_t **out);
 /* Compact, no escapes beyond what JSON demands, one line (so it can be a JSONL line or SSE data).
  */
 void json_write(const json_t *j, struct buf *out);

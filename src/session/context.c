@@ -74,7 +74,7 @@ static bool index_line(void *arg, int64_t number, struct str line)
     grow(s);
     struct line_info *info = &s->lines[s->n++];
     *info = (struct line_info){0};
-    if (json_read(line, &parsed))
+    if (json_read_log(line, &parsed))
         return true; /* damaged: keeps its place, never wanted */
     AUTO_JSON entry = parsed;
     info->kind = kind_of(entry);
@@ -135,7 +135,7 @@ static void choose(struct scan *s)
 static void write_reparented(struct scan *s, struct str line, const struct line_info *info)
 {
     json_t *parsed = NULL;
-    if (json_read(line, &parsed))
+    if (json_read_log(line, &parsed))
         return; /* it parsed in the first pass */
     AUTO_JSON entry = parsed;
     json_object_set_new(entry, "parentId", json_string(s->lines[info->new_parent - 1].id));

@@ -72,7 +72,7 @@ static bool scan_event_line(void *arg, int64_t number, struct str line)
     (void)number;
     struct event_scan *s = arg;
     json_t *parsed = NULL;
-    if (json_read(line, &parsed)) {
+    if (json_read_log(line, &parsed)) {
         projection_feed(s->projection, line, take_event, s); /* counts it */
         return true;
     }
@@ -122,7 +122,7 @@ static bool scan_entry_line(void *arg, int64_t number, struct str line)
     json_t *entry = NULL;
     if (!wants(w, number + 1))
         return true;
-    if (json_read(line, &entry)) /* shown as it is, so that a damaged line can be found */
+    if (json_read_log(line, &entry)) /* shown as it is, so that a damaged line can be found */
         entry = json_pack("{s:s, s:o}", "type", "unreadable", "raw", json_str(line));
     keep(w, json_pack("{s:I, s:o}", "position", (json_int_t)(number + 1), "entry", entry));
     return !w->full;

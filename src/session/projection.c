@@ -163,9 +163,12 @@ static void add_thinking(struct feed *f, const json_t *block, unsigned n)
 static void add_tool_use(struct feed *f, const json_t *block)
 {
     json_t *e = event_of("agent.tool_use");
+    const char *call = json_get_c(block, "id");
     json_object_set(e, "toolCallId", json_object_get(block, "id"));
     json_object_set(e, "name", json_object_get(block, "name"));
     json_object_set(e, "input", json_object_get(block, "arguments"));
+    if (call) /* an id may come again: the result of the earlier call does not stand for this one */
+        json_object_del(f->p->given, call);
     add_event(f, e);
 }
 
@@ -271,6 +274,14 @@ static void feed_early_result(struct feed *f, const json_t *data)
     add_tool_result(f, call, json_object_get(data, "toolName"), json_object_get(data, "result"));
 }
 
+/* A turn that ends like this takes the messages along that Pi was given and did not write down. */
+bool projection_drops_handed(const json_t *event)
+{
+    struct str reason = json_get_str(json_object_get(event, "stopReason"), "type");
+    return str_is(json_get_str(event, "type"), "session.status_idle") &&
+           (str_is(reason, "interrupted") || str_is(reason, "error"));
+}
+
 static void feed_event_line(struct feed *f, const json_t *data)
 {
     json_t *event = json_object_get(data, "event");
@@ -279,6 +290,8 @@ static void feed_event_line(struct feed *f, const json_t *data)
     if (str_is(json_get_str(event, "type"), "span.model_request_start")) {
         snprintf(f->p->start_line, sizeof f->p->start_line, "%s", f->line_id);
         f->p->start_at_ms = f->at_ms;
+    } else if (projection_drops_handed(event)) {
+        f->p->waiting = 0;
     }
     add_event(f, json_incref(event));
 }
@@ -286,6 +299,10 @@ static void feed_event_line(struct feed *f, const json_t *data)
 static void feed_fork(struct feed *f, const json_t *data)
 {
     f->p->forked_prefix = false;
+    f->p->waiting = 0; /* what was queued or cut off in the other session stays there */
+    json_object_clear(f->p->messages);
+    json_object_clear(f->p->given);
+    f->p->start_line[0] = 0;
     json_t *e = event_of("session.forked");
     json_object_update_missing(e, (json_t *)data);
     add_event(f, e);
@@ -348,7 +365,7 @@ void projection_feed(struct projection *p, struct str line, projection_event_fn 
     json_t *parsed = NULL;
     struct err_slot saved;
     err_save(&saved);
-    err e = json_read(line, &parsed);
+    err e = json_read_log(line, &parsed);
     AUTO_JSON entry = parsed;
     if (e || !json_is_object(entry)) {
         err_restore(&saved); /* reported by the counter, not as this thread's error */

@@ -28,6 +28,10 @@ int64_t projection_bad_lines(const struct projection *p);
 #define PREVIEW_MESSAGE 0x10000u
 #define PREVIEW_THINKING 0x20000u
 
+/* True for a session.status_idle after which a processed user.message that Pi has not written as
+   message(user) never will be: its text does not wait for one any more. */
+bool projection_drops_handed(const json_t *event);
+
 /* The id of event `index` of a line. `out` has ID_MAX bytes; returns out. */
 const char *projection_event_id(const char *session, const char *line_id, int64_t line_at_ms,
                                 unsigned index, char *out);

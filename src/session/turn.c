@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "hands/frames.h"
+#include "session/projection.h"
 #include "session/turn_state.h"
 
 #include <stdio.h>
@@ -166,7 +167,7 @@ static void start_turn(struct step *s)
 {
     struct turn *t = s->t;
     t->running = true;
-    t->blocked = false;
+    t->begun = t->blocked = false;
     t->host_losses = 0;
     step_event(s, json_pack("{s:s}", "type", "session.status_run_started"));
     set_status(s, "running", NULL);
@@ -190,13 +191,8 @@ static bool continue_run(struct step *s)
         t->in_run = true;
         return true;
     }
-    struct queued *sent = first_with(t, true);
-    if (sent) { /* handed over, but the host died before Pi wrote it down */
-        hand_to_pi(s, sent, EFFECT_HOST_PROMPT);
-        t->in_run = true;
-        return true;
-    }
-    if (t->last_role == LAST_USER || t->last_role == LAST_TOOL_RESULT) {
+    if (first_with(t, true) == NULL &&
+        (t->last_role == LAST_USER || t->last_role == LAST_TOOL_RESULT)) {
         step_effect(s, EFFECT_HOST_RESUME);
         t->in_run = true;
         return true;
@@ -204,37 +200,66 @@ static bool continue_run(struct step *s)
     return false;
 }
 
+/* The last model request of a run failed for good, or Pi itself did. */
+static void finish_failed(struct step *s)
+{
+    struct turn *t = s->t;
+    const char *message = t->last_failed && t->last_error ? t->last_error : t->settled_error;
+    bool terminal = t->error_unrecoverable || !t->last_failed;
+    step_error(s,
+               t->last_failed && t->error_code ? t->error_code
+               : t->last_failed                ? "model_error"
+                                               : "harness_error",
+               message ? message : "the model request failed", terminal ? "terminal" : "exhausted");
+    turn_finish(s, terminal ? "error" : "retries_exhausted");
+}
+
 /* The host is open and idle: gives Pi what is next, or ends the turn. */
 void turn_begin_run(struct step *s)
 {
     struct turn *t = s->t;
-    if (t->resuming && continue_run(s)) {
-        if (t->in_run)
-            t->resuming = false;
+    bool resuming = t->resuming;
+    if (resuming && continue_run(s)) {
+        t->resuming = !t->in_run;
         return;
     }
     t->resuming = false;
-    struct queued *next = first_with(t, false);
-    if (next == NULL) {
+    if (resuming && t->last_role == LAST_ASSISTANT && t->last_failed) {
+        finish_failed(s);
+        return;
+    }
+    /* What Pi was given and has not written down it does not know: a steer that came too late, or a
+       prompt that its host took along. */
+    struct queued *next = first_with(t, true);
+    if (next == NULL && (next = first_with(t, false)) == NULL) {
         turn_finish(s, "end_turn");
         return;
     }
-    calls_clear(t); /* left over from an interrupted turn: Pi tells the model itself */
-    mark_processed(s, next, false);
+    calls_give_up(s); /* left open by a run that broke off: Pi tells the model itself */
+    if (!next->processed)
+        mark_processed(s, next, false);
     hand_to_pi(s, next, EFFECT_HOST_PROMPT);
-    t->in_run = true;
+    t->in_run = t->begun = true;
+}
+
+bool turn_failed_by(const char *stop_type)
+{
+    return stop_type &&
+           (strcmp(stop_type, "error") == 0 || strcmp(stop_type, "retries_exhausted") == 0);
 }
 
 void turn_finish(struct step *s, const char *stop_type)
 {
     struct turn *t = s->t;
-    bool failed = strcmp(stop_type, "error") == 0 || strcmp(stop_type, "retries_exhausted") == 0;
-    if (t->aborting)
-        calls_show_interrupted(s);
+    request_expire(s, true);
+    calls_give_up(s);
     t->running = t->in_run = t->aborting = t->resuming = t->settled = false;
-    t->blocked = failed;
+    t->blocked = turn_failed_by(stop_type);
     AUTO_JSON reason = json_pack("{s:s}", "type", stop_type);
-    step_event(s, json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason));
+    AUTO_JSON idle = json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason);
+    step_event(s, json_incref(idle));
+    if (projection_drops_handed(idle))
+        turn_queue_drop_handed(t);
     set_status(s, "idle", reason);
     if (t->queue && !t->blocked && strcmp(stop_type, "interrupted") == 0)
         start_turn(s); /* what was posted after, or queued before, the interrupt */
@@ -250,15 +275,7 @@ void turn_try_settle(struct step *s)
     if (t->aborting) {
         turn_finish(s, "interrupted");
     } else if (t->last_failed || t->settled_error) {
-        const char *message = t->last_failed && t->last_error ? t->last_error : t->settled_error;
-        bool terminal = t->error_unrecoverable || !t->last_failed;
-        step_error(s,
-                   t->error_code    ? t->error_code
-                   : t->last_failed ? "model_error"
-                                    : "harness_error",
-                   message ? message : "the model request failed",
-                   terminal ? "terminal" : "exhausted");
-        turn_finish(s, terminal ? "error" : "retries_exhausted");
+        finish_failed(s);
     } else {
         turn_begin_run(s);
     }
@@ -272,6 +289,18 @@ static void fail_turn(struct step *s, const char *code, const char *text)
 
 /* ---- inputs ---- */
 
+/* Pi has nothing in hand. If this turn has not begun, its message is what gets interrupted. */
+static void finish_interrupted(struct step *s)
+{
+    struct turn *t = s->t;
+    struct queued *head = t->queue;
+    if (head && !t->begun) {
+        mark_processed(s, head, true);
+        turn_queue_drop(t, head);
+    }
+    turn_finish(s, "interrupted");
+}
+
 static void interrupt(struct step *s)
 {
     struct turn *t = s->t;
@@ -284,12 +313,7 @@ static void interrupt(struct step *s)
         step_effect(s, EFFECT_HOST_ABORT);
         return;
     }
-    struct queued *head = t->queue; /* Pi has not begun: the message is what gets interrupted */
-    if (head) {
-        mark_processed(s, head, true);
-        turn_queue_drop(t, head);
-    }
-    turn_finish(s, "interrupted");
+    finish_interrupted(s);
 }
 
 static void posted(struct step *s, const struct turn_input *in)
@@ -353,7 +377,10 @@ static void host_replied(struct step *s, const struct turn_input *in)
     if (in->ok || !t->running || !t->in_run || !starts_run)
         return;
     t->in_run = false;
-    fail_turn(s, "harness_error", in->text);
+    if (t->aborting)
+        turn_finish(s, "interrupted");
+    else
+        fail_turn(s, "harness_error", in->text);
 }
 
 static void host_lost(struct step *s, const struct turn_input *in)
@@ -377,6 +404,7 @@ static void host_lost(struct step *s, const struct turn_input *in)
         fail_turn(s, "harness_crashed", text);
         return;
     }
+    calls_attach(s, true);
     t->host = HOST_OPENING;
     step_effect(s, EFFECT_HOST_OPEN);
 }
@@ -385,21 +413,24 @@ static void entry(struct step *s, const struct turn_input *in)
 {
     struct turn *t = s->t;
     json_t *parsed = NULL;
-    err e = json_read(in->bytes, &parsed);
+    err e = json_read_log(in->bytes, &parsed);
     AUTO_JSON line = parsed;
     struct str type = json_get_str(line, "type");
     if (e || type.p == NULL || str_is(type, "session"))
         return; /* the header is ours; a line that is no entry cannot come from a sound host */
     ensure_header(s);
-    step_line(s, in->bytes);
-    t->host_losses = 0;
     const json_t *message = json_object_get(line, "message");
     const char *call = json_get_c(message, "toolCallId");
     bool is_result = str_is(json_get_str(message, "role"), "toolResult");
+    bool is_answer = str_is(json_get_str(message, "role"), "assistant");
+    if (is_answer && t->running)
+        calls_give_up(s); /* Pi went on without their results */
+    step_line(s, in->bytes);
+    t->host_losses = 0;
     turn_note_entry(t, line);
     if (is_result && call) {
         step_effect(s, EFFECT_TOOL_ACK)->id = arena_strdup(s->a, call);
-    } else if (str_is(json_get_str(message, "role"), "assistant") || str_is(type, "compaction")) {
+    } else if (is_answer || str_is(type, "compaction")) {
         request_answered(s);
         calls_try_start(s);
     }
@@ -423,7 +454,7 @@ static void recover(struct step *s, const struct turn_input *in)
     struct turn *t = s->t;
     (void)in;
     if (!t->running) {
-        if (first_with(t, false))
+        if (turn_needs_recovery(t))
             start_turn(s);
         return;
     }
@@ -431,11 +462,11 @@ static void recover(struct step *s, const struct turn_input *in)
     set_status(s, "running", NULL);
     if (t->aborting) { /* the interrupt was durable, its end was not */
         calls_cancel_all(s);
-        turn_finish(s, "interrupted");
+        finish_interrupted(s);
         return;
     }
     t->resuming = true;
-    calls_attach_all(s);
+    calls_attach(s, false);
     step_effect(s, EFFECT_SANDBOX_WARM);
     t->host = HOST_OPENING;
     step_effect(s, EFFECT_HOST_OPEN);
@@ -533,7 +564,7 @@ bool turn_is_quiet(const struct turn *t)
 bool turn_needs_recovery(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);
-    return t->running || t->queue != NULL;
+    return t->running || (first_with(t, false) && !t->blocked);
 }
 
 bool turn_knows_event(const struct turn *t, const char *event_id)

@@ -8,9 +8,24 @@
 
 #include <stdio.h>
 
+#define ERROR_RESULT(text, more)                                                                   \
+    "{\"content\":[{\"type\":\"text\",\"text\":\"" text "\"}],\"isError\":true" more "}"
 #define INTERRUPTED_RESULT                                                                         \
-    "{\"content\":[{\"type\":\"text\",\"text\":\"Interrupted by the user before it finished; its " \
-    "effects may be partial.\"}],\"isError\":true,\"interrupted\":true}"
+    ERROR_RESULT("Interrupted by the user before it finished; its effects may be partial.",        \
+                 ",\"interrupted\":true")
+#define FAILED_TURN_RESULT                                                                         \
+    ERROR_RESULT("Interrupted: the turn failed before this call finished; its effects may be "     \
+                 "partial.",                                                                       \
+                 ",\"interrupted\":true")
+#define NOT_RUN_RESULT                                                                             \
+    ERROR_RESULT("This call was not run: it is not one the session waits for.", "")
+#define SAME_ID_RESULT ERROR_RESULT("This call was not run: another call has the same id.", "")
+#define CUT_OFF_RESULT                                                                             \
+    ERROR_RESULT("This call was not run: the model's answer was cut off, so its arguments may be " \
+                 "incomplete.",                                                                    \
+                 "")
+#define UNREADABLE_RESULT                                                                          \
+    ERROR_RESULT("The tool ran, but its result could not be read; its effects are unknown.", "")
 
 static struct str heap_str(struct str s)
 {
@@ -34,6 +49,15 @@ struct call *calls_find(struct turn *t, const char *id)
     return c;
 }
 
+/* A model can use an id twice in one answer: the first of them without a result. */
+static struct call *find_open(struct turn *t, const char *id)
+{
+    struct call *c = t->calls;
+    while (c && (c->state == CALL_DONE || strcmp(c->id, id) != 0))
+        c = c->next;
+    return c;
+}
+
 /* How many events the projection makes of the line before its tool calls. */
 static unsigned events_before_calls(const json_t *content)
 {
@@ -50,9 +74,21 @@ static unsigned events_before_calls(const json_t *content)
     return n + text;
 }
 
+static struct call *call_new(const json_t *block, const char *id, const char *name)
+{
+    struct call *c = mem_alloc(sizeof *c);
+    c->id = mem_strdup(id);
+    c->name = mem_strdup(name);
+    AUTO_BUF input = {0};
+    json_write(json_object_get(block, "arguments"), &input);
+    c->input = heap_str(buf_str(&input));
+    return c;
+}
+
 void calls_declare(struct turn *t, const json_t *entry, const json_t *message)
 {
     const json_t *content = json_object_get(message, "content");
+    bool cut_off = str_is(json_get_str(message, "stopReason"), "length");
     const char *line = json_get_c(entry, "id"), *at_text = json_get_c(entry, "timestamp");
     int64_t at = 0;
     if (at_text == NULL || !clock_parse(at_text, &at))
@@ -64,16 +100,16 @@ void calls_declare(struct turn *t, const json_t *entry, const json_t *message)
     json_t *block;
     json_array_foreach(content, i, block)
     {
-        const char *id = json_get_c(block, "id"), *name = json_get_c(block, "name");
-        if (!str_is(json_get_str(block, "type"), "toolCall") || id == NULL || name == NULL)
+        if (!str_is(json_get_str(block, "type"), "toolCall"))
             continue;
-        struct call *c = mem_alloc(sizeof *c);
-        c->id = mem_strdup(id);
-        c->name = mem_strdup(name);
-        projection_event_id(t->o.session, line ? line : "", at, index++, c->event_id);
-        AUTO_BUF input = {0};
-        json_write(json_object_get(block, "arguments"), &input);
-        c->input = heap_str(buf_str(&input));
+        unsigned event = index++;
+        const char *id = json_get_c(block, "id"), *name = json_get_c(block, "name");
+        if (id == NULL || name == NULL)
+            continue;
+        struct call *c = call_new(block, id, name);
+        projection_event_id(t->o.session, line ? line : "", at, event, c->event_id);
+        if (cut_off) /* R25: never runs */
+            call_set_result(c, STR(CUT_OFF_RESULT));
         *tail = c;
         tail = &c->next;
     }
@@ -100,14 +136,28 @@ void calls_clear(struct turn *t)
     }
 }
 
+static void give_result(struct step *s, const char *id, struct str result)
+{
+    struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
+    e->id = arena_strdup(s->a, id);
+    e->bytes = arena_str(s->a, result);
+}
+
 void calls_requested(struct step *s, const struct turn_input *in)
 {
-    struct call *c = calls_find(s->t, in->id);
-    if (c == NULL || c->state != CALL_DECLARED || s->t->aborting) {
-        /* Not in the log: it must not run (the entry always precedes the call). Or too late. */
-        struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
-        e->id = arena_strdup(s->a, in->id);
-        e->bytes = STR(INTERRUPTED_RESULT);
+    struct call *c = find_open(s->t, in->id);
+    if (s->t->aborting) {
+        give_result(s, in->id, STR(INTERRUPTED_RESULT));
+        return;
+    }
+    if (c == NULL || c->state != CALL_DECLARED) {
+        /* Not in the log: it must not run (the entry always precedes the call). Or asked twice. */
+        give_result(s, in->id, STR(NOT_RUN_RESULT));
+        return;
+    }
+    if (c != calls_find(s->t, in->id)) { /* one key, one call in the sandbox */
+        call_set_result(c, STR(SAME_ID_RESULT));
+        give_result(s, in->id, c->result);
         return;
     }
     mem_free((char *)c->input.p);
@@ -152,7 +202,7 @@ void call_set_result(struct call *c, struct str result)
 static void show_result(struct step *s, struct call *c)
 {
     json_t *result = NULL;
-    if (c->shown || json_read(c->result, &result))
+    if (c->shown || json_read_log(c->result, &result))
         return;
     c->shown = true;
     step_control(
@@ -168,19 +218,28 @@ bool calls_all_done(const struct turn *t)
     return true;
 }
 
+static bool is_object(struct str text)
+{
+    json_t *j = NULL;
+    struct err_slot saved;
+    err_save(&saved);
+    bool ok = json_read_log(text, &j) == 0 && json_is_object(j);
+    err_restore(&saved);
+    json_decref(j);
+    return ok;
+}
+
 void calls_result(struct step *s, const struct turn_input *in)
 {
     struct turn *t = s->t;
-    struct call *c = calls_find(t, in->id);
-    if (c == NULL || c->state == CALL_DONE)
+    struct call *c = find_open(t, in->id);
+    if (c == NULL)
         return;
-    call_set_result(c, in->bytes);
+    call_set_result(c, is_object(in->bytes) ? in->bytes : STR(UNREADABLE_RESULT));
     if (!calls_all_done(t)) /* Pi writes a batch's results when all are in: keep this one now */
         show_result(s, c);
     if (t->in_run) {
-        struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
-        e->id = arena_strdup(s->a, c->id);
-        e->bytes = arena_str(s->a, c->result);
+        give_result(s, c->id, c->result);
     } else if (t->resuming && t->host == HOST_OPEN) {
         turn_begin_run(s);
     }
@@ -193,17 +252,15 @@ void calls_cancel_all(struct step *s)
             step_effect(s, EFFECT_TOOL_CANCEL)->id = arena_strdup(s->a, c->id);
         } else if (c->state == CALL_REQUESTED) {
             call_set_result(c, STR(INTERRUPTED_RESULT));
-            struct turn_effect *e = step_effect(s, EFFECT_HOST_RESULT);
-            e->id = arena_strdup(s->a, c->id);
-            e->bytes = arena_str(s->a, c->result);
+            give_result(s, c->id, c->result);
         }
     }
 }
 
-void calls_attach_all(struct step *s)
+void calls_attach(struct step *s, bool declared_only)
 {
     for (struct call *c = s->t->calls; c; c = c->next) {
-        if (c->state == CALL_DONE)
+        if (c->state == CALL_DONE || (declared_only && c->state != CALL_DECLARED))
             continue;
         c->state = CALL_RUNNING;
         struct turn_effect *e = step_effect(s, EFFECT_TOOL_ATTACH);
@@ -217,7 +274,7 @@ struct str calls_resume_lines(struct step *s)
     AUTO_BUF lines = {0};
     for (struct call *c = s->t->calls; c; c = c->next) {
         json_t *result = NULL;
-        if (json_read(c->result, &result))
+        if (json_read_log(c->result, &result))
             continue;
         json_object_set_new(result, "role", json_string("toolResult"));
         json_object_set_new(result, "toolCallId", json_string(c->id));
@@ -230,12 +287,16 @@ struct str calls_resume_lines(struct step *s)
     return arena_str(s->a, buf_str(&lines));
 }
 
-/* R22: every call still open when an interrupted turn ends gets its result event. */
-void calls_show_interrupted(struct step *s)
+/* R22 and R19: no status_idle between a tool_use and its result, however the turn ended. */
+void calls_give_up(struct step *s)
 {
+    bool by_user = s->t->aborting; /* then calls_cancel_all has stopped what ran */
     for (struct call *c = s->t->calls; c; c = c->next) {
+        if (c->state == CALL_RUNNING && !by_user)
+            step_effect(s, EFFECT_TOOL_CANCEL)->id = arena_strdup(s->a, c->id);
         if (c->state != CALL_DONE)
-            call_set_result(c, STR(INTERRUPTED_RESULT));
+            call_set_result(c, by_user ? STR(INTERRUPTED_RESULT) : STR(FAILED_TURN_RESULT));
         show_result(s, c);
     }
+    calls_clear(s->t);
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "session/projection.h"
 
 #include <stdio.h>
 
@@ -30,6 +31,15 @@ void turn_queue_drop(struct turn *t, struct queued *q)
     mem_free(q);
 }
 
+void turn_queue_drop_handed(struct turn *t)
+{
+    for (struct queued *q = t->queue, *next; q; q = next) {
+        next = q->next;
+        if (q->processed)
+            turn_queue_drop(t, q);
+    }
+}
+
 static void note_user(struct turn *t)
 {
     struct queued *q = t->queue;
@@ -38,6 +48,7 @@ static void note_user(struct turn *t)
     if (q)
         turn_queue_drop(t, q);
     t->last_role = LAST_USER;
+    t->last_failed = false;
 }
 
 static void note_assistant(struct turn *t, const json_t *entry, const json_t *message)
@@ -48,7 +59,7 @@ static void note_assistant(struct turn *t, const json_t *entry, const json_t *me
     mem_free(t->last_error);
     const char *text = json_get_c(message, "errorMessage");
     t->last_error = text ? mem_strdup(text) : NULL;
-    if (str_is(stop, "toolUse"))
+    if (!t->last_failed && !str_is(stop, "aborted"))
         calls_declare(t, entry, message);
 }
 
@@ -97,7 +108,7 @@ static void load_processed(struct turn *t, const json_t *data)
     for (struct queued *q = t->queue; id && q; q = q->next) {
         if (strcmp(q->id, id) != 0)
             continue;
-        q->processed = true;
+        q->processed = t->begun = true;
         if (json_get_bool(data, "withdrawn", false))
             turn_queue_drop(t, q);
         return;
@@ -116,14 +127,34 @@ static void load_early_result(struct turn *t, const json_t *data)
     c->shown = true;
 }
 
+static void load_idle(struct turn *t, const json_t *event)
+{
+    t->running = t->aborting = false;
+    t->blocked = turn_failed_by(json_get_c(json_object_get(event, "stopReason"), "type"));
+    if (projection_drops_handed(event))
+        turn_queue_drop_handed(t);
+    calls_clear(t);
+}
+
+/* R29: the new session begins idle, with the conversation and nothing else. */
+static void load_fork(struct turn *t)
+{
+    t->running = t->aborting = t->blocked = false;
+    t->usage = (struct session_usage){0};
+    request_forget(&t->request);
+    calls_clear(t);
+    while (t->queue)
+        turn_queue_drop(t, t->queue);
+}
+
 static void load_event(struct turn *t, const json_t *entry, const json_t *event)
 {
     struct str type = json_get_str(event, "type");
     if (str_is(type, "session.status_run_started")) {
         t->running = true;
+        t->begun = t->blocked = false;
     } else if (str_is(type, "session.status_idle")) {
-        t->running = t->aborting = false;
-        calls_clear(t);
+        load_idle(t, event);
     } else if (str_is(type, "span.model_request_start")) {
         const char *id = json_get_c(entry, "id"), *at = json_get_c(entry, "timestamp");
         t->requests = json_get_int(event, "requestNumber", t->requests + 1);
@@ -150,7 +181,7 @@ static void load_control(struct turn *t, const json_t *entry)
     else if (str_is(type, "pi-managed:event"))
         load_event(t, entry, json_object_get(data, "event"));
     else if (str_is(type, "pi-managed:fork"))
-        t->usage = (struct session_usage){0};
+        load_fork(t);
 }
 
 void turn_load_line(struct turn *t, struct str line)
@@ -159,7 +190,7 @@ void turn_load_line(struct turn *t, struct str line)
     json_t *parsed = NULL;
     struct err_slot saved;
     err_save(&saved);
-    if (json_read(line, &parsed)) {
+    if (json_read_log(line, &parsed)) {
         err_restore(&saved); /* a damaged line is reported by history and the projection */
         return;
     }

@@ -17,7 +17,8 @@ enum host_state {
 };
 
 /* A posted user.message. Waiting until a `processed` line is written (then it was handed to Pi),
-   gone when Pi's own user line stands in the log. */
+   gone when Pi's own user line stands in the log, or when the turn ends without one (projection.h,
+   projection_drops_handed). */
 struct queued {
     struct queued *next;
     char id[ID_MAX];
@@ -63,6 +64,7 @@ struct turn {
     bool running; /* session status */
     enum host_state host;
     bool in_run;   /* Pi works on a prompt or resume of ours */
+    bool begun;    /* this turn has handed something to Pi: an interrupt leaves the queue alone */
     bool aborting; /* a user.interrupt is being carried out */
     bool resuming; /* the next run continues what a crash cut off */
     bool blocked;  /* the last turn failed: queued messages wait for the next post */
@@ -107,7 +109,8 @@ struct turn_effect *step_effect(struct step *s, enum turn_effect_kind kind);
 void step_frame(struct step *s, const char *type, const char *delta_of, json_t *take_frame);
 void step_error(struct step *s, const char *code, const char *message, const char *retry_type);
 
-/* turn.c: what several parts set off */
+/* turn.c: what several parts set off or need to know */
+bool turn_failed_by(const char *stop_type); /* NULL-safe */
 void turn_begin_run(struct step *s);
 void turn_finish(struct step *s, const char *stop_type);
 void turn_try_settle(struct step *s);
@@ -123,10 +126,13 @@ void calls_update(struct step *s, const struct turn_input *in);
 void calls_result(struct step *s, const struct turn_input *in);
 void calls_cancel_all(struct step *s);
 bool calls_all_done(const struct turn *t);
-void calls_attach_all(struct step *s);
+/* Looks for the results of calls that run or may have run; `declared_only`: of those that no host
+   has asked for, and now none will. */
+void calls_attach(struct step *s, bool declared_only);
 /* The toolResult messages of every open call, a line each, for EFFECT_HOST_RESUME. */
 struct str calls_resume_lines(struct step *s);
-void calls_show_interrupted(struct step *s);
+/* The turn ends: stops the calls still open and shows a result for each. */
+void calls_give_up(struct step *s);
 void call_set_result(struct call *c, struct str result);
 
 /* turn_requests.c */
@@ -143,5 +149,6 @@ void request_forget(struct request *r);
 void turn_note_entry(struct turn *t, const json_t *entry);
 struct queued *turn_queue_push(struct turn *t, const char *id, const json_t *event);
 void turn_queue_drop(struct turn *t, struct queued *q);
+void turn_queue_drop_handed(struct turn *t);
 
 #endif
