@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -145,8 +146,8 @@ static err enter(struct boot *b)
     int mount_fd;
     TRY(wait_for_go(b->channel, &mount_fd));
     TRY(reset_process());
-    /* Only now: the maker has put us into our control groups, which become the root of what we see.
-     */
+    TRY(cgroup_join(&b->door));
+    /* Only now: our control groups become the root of what we see. */
     if (unshare(CLONE_NEWCGROUP) < 0)
         return fail_errno("unshare the cgroup namespace");
     if (!b->privileged)
@@ -180,13 +181,30 @@ static _Noreturn void init_main(struct boot *b)
 
 /* ---- in the maker ---- */
 
+/* Returns twice, as fork. *out_placed: born into the v2 group. */
+static pid_t clone_init(struct boot *b, bool *out_placed)
+{
+    struct clone_args args = {.flags = NAMESPACES | CLONE_PIDFD | CLONE_INTO_CGROUP,
+                              .pidfd = (uint64_t)(uintptr_t)&b->pidfd,
+                              .exit_signal = SIGCHLD,
+                              .cgroup = (uint64_t)b->door.v2};
+    if (b->door.v2 >= 0) {
+        pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
+        *out_placed = pid >= 0;
+        if (pid >= 0)
+            return pid;
+    }
+    return (pid_t)syscall(SYS_clone, NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
+}
+
 err boot_clone(struct boot *b)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return fail_errno("make a socket pair");
     b->pidfd = -1;
-    pid_t pid = (pid_t)syscall(SYS_clone, NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
+    bool placed = false;
+    pid_t pid = clone_init(b, &placed);
     if (pid == 0) {
         close(pair[0]);
         b->channel = pair[1];
@@ -197,7 +215,9 @@ err boot_clone(struct boot *b)
     b->channel = pair[0];
     b->pid = pid > 0 ? pid : 0;
     errno = failed;
-    return pid < 0 ? fail_errno("create the namespaces") : 0;
+    if (pid < 0)
+        return fail_errno("create the namespaces");
+    return placed ? 0 : cgroup_move(&b->door, pid);
 }
 
 /* A sandbox is the first to go when the machine runs out of memory, whatever protects the service.

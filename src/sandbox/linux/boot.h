@@ -4,6 +4,7 @@
 #ifndef SANDBOX_LINUX_BOOT_H
 #define SANDBOX_LINUX_BOOT_H
 
+#include "sandbox/linux/cgroup.h"
 #include "sandbox/linux/root.h"
 #include "sandbox/state.h"
 
@@ -14,6 +15,7 @@ struct boot {
     int listen_fd;     /* the agent socket, or -1: only a trial, the init ends instead of running
                           pi-hands */
     int hands_fd;      /* sealed memfd of pi-hands */
+    struct cgroup_door door;
     /* Made by boot_clone: */
     pid_t pid;
     int pidfd, channel;

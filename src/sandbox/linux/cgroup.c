@@ -315,12 +315,48 @@ void cgroup_make(const char *id, const struct cgroup_limits *limits, struct stat
             missing.p);
 }
 
-err cgroup_add(const struct state_run *run, pid_t pid)
+const struct cgroup_door cgroup_door_none = {.v2 = -1, .v1 = {-1, -1, -1, -1}};
+
+err cgroup_open(const struct state_run *run, struct cgroup_door *out)
 {
+    *out = cgroup_door_none;
     for (unsigned i = 0; i < run->cgroup_count; i++) {
-        if (!write_number(run->cgroups[i], "cgroup.procs", (uint64_t)pid))
-            return fail_errno("put the sandbox into %s", run->cgroups[i]);
+        char path[STATE_PATH_MAX + 16];
+        snprintf(path, sizeof path, "%s/tasks", run->cgroups[i]);
+        out->v1[i] = open(path, O_WRONLY | O_CLOEXEC);
+        if (out->v1[i] >= 0)
+            continue;
+        if (errno != ENOENT) /* v2 has no such file */
+            return fail_errno("open %s", path);
+        out->v2_path = run->cgroups[i];
+        out->v2 = open(out->v2_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (out->v2 < 0)
+            return fail_errno("open %s", out->v2_path);
     }
+    return 0;
+}
+
+void cgroup_close(struct cgroup_door *door)
+{
+    fd_close(&door->v2);
+    for (unsigned i = 0; i < STATE_CGROUPS_MAX; i++)
+        fd_close(&door->v1[i]);
+}
+
+err cgroup_join(const struct cgroup_door *door)
+{
+    for (unsigned i = 0; i < STATE_CGROUPS_MAX; i++) {
+        /* The right to do so is that of the maker, who opened the file. */
+        if (door->v1[i] >= 0 && write(door->v1[i], "0", 1) < 0)
+            return fail_errno("join the control groups");
+    }
+    return 0;
+}
+
+err cgroup_move(const struct cgroup_door *door, pid_t pid)
+{
+    if (door->v2 >= 0 && !write_number(door->v2_path, "cgroup.procs", (uint64_t)pid))
+        return fail_errno("put the sandbox into %s", door->v2_path);
     return 0;
 }
 

@@ -23,8 +23,21 @@ void cgroup_probe(struct sandbox_caps *out);
 /* Makes the groups and sets the limits; fills run->cgroups, limits_enforced and limits_reason. A
    limit that cannot be set is reported there, not an error: the caller decides (R51). */
 void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run);
-/* Moves a process that has no threads and no children yet. */
-err cgroup_add(const struct state_run *run, pid_t pid);
+
+/* The way into a sandbox's groups. Moving another process costs a grace period of the kernel (10 ms and
+   more); being born into a v2 group, and a single thread moving itself in v1, cost next to nothing. */
+struct cgroup_door {
+    int v2;                    /* folder, for clone3 with CLONE_INTO_CGROUP; -1: none */
+    int v1[STATE_CGROUPS_MAX]; /* `tasks` files, for cgroup_join; -1: none */
+    const char *v2_path;       /* points into the run */
+};
+extern const struct cgroup_door cgroup_door_none;
+err cgroup_open(const struct state_run *run, struct cgroup_door *out);
+void cgroup_close(struct cgroup_door *door);
+/* Called by the sandbox's init itself, before it starts anything. */
+err cgroup_join(const struct cgroup_door *door);
+/* The slow way, for kernels without clone3: moves `pid` into the v2 group. */
+err cgroup_move(const struct cgroup_door *door, pid_t pid);
 void cgroup_usage(const struct state_run *run, struct cgroup_usage *out);
 /* Removes the groups recorded in `run` and those that bear this id wherever we would make them
    (left by a maker that died before it could record). Whatever still runs in them is killed. */

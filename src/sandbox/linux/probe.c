@@ -66,6 +66,7 @@ static err trial_in(const char *dir, bool privileged)
         .uid_base = TRIAL_UID_BASE,
         .listen_fd = -1,
         .hands_fd = -1,
+        .door = cgroup_door_none,
         .pidfd = -1,
         .channel = -1,
     };

@@ -151,10 +151,12 @@ static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_plac
         .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
         .cpu_milli = spec->cpu_milli,
     };
-    TRY(boot_clone(b));
     cgroup_make(spec->id, &limits, run);
+    TRY(cgroup_open(run, &b->door));
+    err e = boot_clone(b);
+    cgroup_close(&b->door);
+    TRY(e);
     TRY(record_run(place, b->pid, run));
-    TRY(cgroup_add(run, b->pid));
     TRY(boot_go(b));
     return hands_hello(place->socket, HELLO_WAIT_MS);
 }
@@ -179,6 +181,7 @@ static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_pl
         .uid_base = place->uid_base,
         .listen_fd = listen_fd,
         .hands_fd = hands_fd,
+        .door = cgroup_door_none,
         .pidfd = -1,
         .channel = -1,
     };
