@@ -86,10 +86,23 @@ err state_parse_spec(struct str text, struct sandbox_spec *out)
     return 0;
 }
 
+/* Whole or not at all for every process; not synced, see the header. */
+static err write_file(const char *dir, const char *name, json_t *content)
+{
+    char path[PATH_MAX], temp[PATH_MAX + 8];
+    TRY(file_path(dir, name, path));
+    snprintf(temp, sizeof temp, "%s.new", path);
+    AUTO_BUF text = {0};
+    json_write(content, &text);
+    AUTO_FD fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return fail_errno("create %s", temp);
+    TRY(fd_write_full(fd, text.p, text.n));
+    return rename(temp, path) < 0 ? fail_errno("rename %s", temp) : 0;
+}
+
 err state_write_spec(const char *dir, const struct sandbox_spec *spec)
 {
-    char path[PATH_MAX];
-    TRY(file_path(dir, "spec.json", path));
     AUTO_JSON o = json_object();
     json_set_str(o, "id", str_of(spec->id));
     json_set_str(o, "tenant", str_of(spec->tenant));
@@ -98,9 +111,7 @@ err state_write_spec(const char *dir, const struct sandbox_spec *spec)
     json_object_set_new(o, "memoryMib", json_integer(spec->memory_mib));
     json_object_set_new(o, "pids", json_integer(spec->pids));
     json_object_set_new(o, "diskMib", json_integer(spec->disk_mib));
-    AUTO_BUF text = {0};
-    json_write(o, &text);
-    return fd_write_file_atomic(path, buf_str(&text), 0600);
+    return write_file(dir, "spec.json", o);
 }
 
 err state_read_spec(const char *dir, struct sandbox_spec *out)
@@ -110,7 +121,7 @@ err state_read_spec(const char *dir, struct sandbox_spec *out)
     AUTO_BUF text = {0};
     TRY(fd_read_file(path, STATE_FILE_MAX, &text));
     if (state_parse_spec(buf_str(&text), out))
-        return fail(E_IO, "%s is damaged (%s): destroy the sandbox", path, err_text());
+        return fail(E_NOT_FOUND, "%s is damaged (%s)", path, err_text());
     return 0;
 }
 
@@ -150,7 +161,7 @@ err state_parse_run(struct str text, struct state_run *out)
     return 0;
 }
 
-static void run_to_json(const struct state_run *run, struct buf *out)
+err state_write_run(const char *dir, const struct state_run *run)
 {
     AUTO_JSON o = json_object();
     json_object_set_new(o, "pid", json_integer(run->init.pid));
@@ -163,23 +174,7 @@ static void run_to_json(const struct state_run *run, struct buf *out)
     for (unsigned i = 0; i < run->cgroup_count; i++)
         json_array_append_new(list, json_str(str_of(run->cgroups[i])));
     json_object_set_new(o, "cgroups", list);
-    json_write(o, out);
-}
-
-err state_write_run(const char *dir, const struct state_run *run)
-{
-    char path[PATH_MAX], temp[PATH_MAX];
-    TRY(file_path(dir, "run.json", path));
-    TRY(file_path(dir, "run.json.new", temp));
-    AUTO_BUF text = {0};
-    run_to_json(run, &text);
-    AUTO_FD fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return fail_errno("create %s", temp);
-    TRY(fd_write_full(fd, text.p, text.n));
-    if (rename(temp, path) < 0)
-        return fail_errno("rename %s", temp);
-    return 0;
+    return write_file(dir, "run.json", o);
 }
 
 err state_read_run(const char *dir, struct state_run *out)

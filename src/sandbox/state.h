@@ -34,8 +34,8 @@ err state_lock(const char *dir, int *out_fd);
 
 bool state_spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b);
 err state_write_spec(const char *dir, const struct sandbox_spec *spec);
-err state_read_spec(const char *dir, struct sandbox_spec *out); /* E_NOT_FOUND: not created */
-/* Not synced to disk: after a power cut no init runs, and the boot id says so. */
+err state_read_spec(const char *dir,
+                    struct sandbox_spec *out); /* E_NOT_FOUND: not created, or damaged */
 err state_write_run(const char *dir, const struct state_run *run);
 err state_read_run(const char *dir, struct state_run *out); /* E_NOT_FOUND: not started */
 err state_remove_run(const char *dir);

@@ -180,6 +180,12 @@ int main(int argc, char **argv)
                                    .socket_owner = geteuid(),
                                    .uid_base = 1000000 + 65536,
                                    .runtime = runtime};
+    struct sandbox_caps caps;
+    sandbox_provider_named("linux")->probe(&caps); /* as the parent does when it starts */
+    if (!caps.usable) {
+        fprintf(stderr, "no sandbox can be made here: %s\n", caps.reason);
+        return 1;
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that dead sandboxes are reaped here */
     for (int i = 0; i <= rounds; i++) {
         round_once();

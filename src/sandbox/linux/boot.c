@@ -33,10 +33,13 @@
 #define BOOT_WAIT_MS 20000 /* mounts on a loaded machine; a healthy one needs 10 */
 #define HANDS_LISTEN_FD 3
 #define GO 'g'
-#define NAMESPACES                                                                                 \
-    (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
+/* Born into the first; makes the second while the maker does its part. */
+#define FIRST_NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID)
+#define OWN_NAMESPACES (CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
-err boot_hands_memfd(int *out_fd)
+static int hands_memfd = -1; /* made once, inherited by makers, shared by all sandboxes */
+
+static err make_hands_memfd(int *out_fd)
 {
     AUTO_FD fd = memfd_create("pi-hands", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
     if (fd < 0 && errno == EINVAL) /* before Linux 6.3 */
@@ -49,6 +52,12 @@ err boot_hands_memfd(int *out_fd)
         return fail_errno("seal the memory file of pi-hands");
     *out_fd = fd_take(&fd);
     return 0;
+}
+
+err boot_warm_up(void)
+{
+    TRY(confine_prepare());
+    return hands_memfd >= 0 ? 0 : make_hands_memfd(&hands_memfd);
 }
 
 /* ---- in the init ---- */
@@ -137,26 +146,33 @@ static err become_hands(struct boot *b)
                     "SHELL=/bin/bash",
                     "LANG=C.UTF-8",
                     NULL};
-    fexecve(b->hands_fd, argv, envp);
+    fexecve(hands_memfd, argv, envp);
     return fail_errno("run pi-hands");
+}
+
+/* Needs nothing of the maker. */
+static err prepare_alone(void)
+{
+    TRY(reset_process());
+    if (unshare(OWN_NAMESPACES) < 0)
+        return fail_errno("create the network, ipc and uts namespaces");
+    TRY(raise_loopback());
+    return sethostname("sandbox", 7) < 0 ? fail_errno("set the host name") : 0;
 }
 
 static err enter(struct boot *b)
 {
     int mount_fd;
+    TRY(prepare_alone());
     TRY(wait_for_go(b->channel, &mount_fd));
-    TRY(reset_process());
     TRY(cgroup_join(&b->door));
     /* Only now: our control groups become the root of what we see. */
     if (unshare(CLONE_NEWCGROUP) < 0)
-        return fail_errno("unshare the cgroup namespace");
+        return fail_errno("create the cgroup namespace");
     if (!b->privileged)
         TRY(root_build(&b->root, -1, &mount_fd));
     TRY(become_root_inside(b->privileged));
     TRY(root_enter(&b->root, mount_fd));
-    TRY(raise_loopback());
-    if (sethostname("sandbox", 7) < 0)
-        return fail_errno("set the host name");
     TRY(null_stdio());
     TRY(confine_capabilities());
     return confine_system_calls();
@@ -167,8 +183,8 @@ static _Noreturn void init_main(struct boot *b)
     err e = move_up(&b->channel);
     if (!e && b->listen_fd >= 0)
         e = move_up(&b->listen_fd);
-    if (!e && b->hands_fd >= 0)
-        e = move_up(&b->hands_fd);
+    if (!e)
+        e = move_up(&hands_memfd);
     if (!e)
         e = enter(b);
     if (!e && b->listen_fd < 0)
@@ -184,7 +200,7 @@ static _Noreturn void init_main(struct boot *b)
 /* Returns twice, as fork. *out_placed: born into the v2 group. */
 static pid_t clone_init(struct boot *b, bool *out_placed)
 {
-    struct clone_args args = {.flags = NAMESPACES | CLONE_PIDFD | CLONE_INTO_CGROUP,
+    struct clone_args args = {.flags = FIRST_NAMESPACES | CLONE_PIDFD | CLONE_INTO_CGROUP,
                               .pidfd = (uint64_t)(uintptr_t)&b->pidfd,
                               .exit_signal = SIGCHLD,
                               .cgroup = (uint64_t)b->door.v2};
@@ -194,11 +210,12 @@ static pid_t clone_init(struct boot *b, bool *out_placed)
         if (pid >= 0)
             return pid;
     }
-    return (pid_t)syscall(SYS_clone, NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
+    return (pid_t)syscall(SYS_clone, FIRST_NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
 }
 
 err boot_clone(struct boot *b)
 {
+    TRY(boot_warm_up());
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return fail_errno("make a socket pair");

@@ -14,7 +14,6 @@ struct boot {
     uint32_t uid_base; /* privileged */
     int listen_fd;     /* the agent socket, or -1: only a trial, the init ends instead of running
                           pi-hands */
-    int hands_fd;      /* sealed memfd of pi-hands */
     struct cgroup_door door;
     /* Made by boot_clone: */
     pid_t pid;
@@ -31,8 +30,9 @@ void boot_abandon(struct boot *b);
 /* Closes the maker's descriptors, the sandbox lives on. */
 void boot_release(struct boot *b);
 
-/* pi-hands from our binary, in memory, so that nobody can change what runs (not even through
- * /proc/1/exe). */
-err boot_hands_memfd(int *out_fd);
+/* Makes what every boot needs and none changes: the system call filter, and pi-hands in sealed
+   memory (so that nobody can change what runs, not even through /proc/1/exe). Makers forked from
+   this process inherit both. Done by boot_clone where it was not before. Not thread-safe. */
+err boot_warm_up(void);
 
 #endif

@@ -24,8 +24,9 @@ void cgroup_probe(struct sandbox_caps *out);
    limit that cannot be set is reported there, not an error: the caller decides (R51). */
 void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run);
 
-/* The way into a sandbox's groups. Moving another process costs a grace period of the kernel (10 ms and
-   more); being born into a v2 group, and a single thread moving itself in v1, cost next to nothing. */
+/* The way into a sandbox's groups. Moving another process costs a grace period of the kernel (10 ms
+   and more); being born into a v2 group, and a single thread moving itself in v1, cost next to
+   nothing. */
 struct cgroup_door {
     int v2;                    /* folder, for clone3 with CLONE_INTO_CGROUP; -1: none */
     int v1[STATE_CGROUPS_MAX]; /* `tasks` files, for cgroup_join; -1: none */

@@ -1,11 +1,17 @@
 #include "sandbox/linux/confine.h"
 
+#include "base/fd.h"
+
+#include <assert.h>
 #include <errno.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -85,22 +91,48 @@ static int deny_arguments(scmp_filter_ctx filter)
     return r;
 }
 
-err confine_system_calls(void)
+#define FILTER_MAX 1024 /* instructions; some 110 are in use */
+
+static struct sock_filter program[FILTER_MAX];
+static unsigned short program_length;
+
+/* libseccomp writes the finished filter only to a descriptor. */
+static err export_filter(scmp_filter_ctx filter)
 {
+    AUTO_FD fd = memfd_create("filter", MFD_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("make a memory file for the system call filter");
+    int r = seccomp_export_bpf(filter, fd);
+    ssize_t n = r < 0 ? -1 : pread(fd, program, sizeof program, 0);
+    if (n <= 0 || (size_t)n == sizeof program)
+        return fail(E_INTERNAL, "build the system call filter: %s", strerror(r < 0 ? -r : E2BIG));
+    program_length = (unsigned short)((size_t)n / sizeof program[0]);
+    return 0;
+}
+
+err confine_prepare(void)
+{
+    if (program_length > 0)
+        return 0;
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ALLOW);
     if (!filter)
-        return fail(E_INTERNAL, "make a system call filter");
-    seccomp_attr_set(filter, SCMP_FLTATR_CTL_NNP, 1);
+        return fail(E_INTERNAL, "start a system call filter");
     seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree: fewer steps per call */
     int r = deny_names(filter);
     if (r == 0)
         r = deny_arguments(filter);
-    if (r == 0)
-        r = seccomp_load(filter);
+    err e = r < 0 ? fail(E_INTERNAL, "fill the system call filter: %s", strerror(-r))
+                  : export_filter(filter);
     seccomp_release(filter);
-    if (r < 0) {
-        errno = -r;
+    return e;
+}
+
+err confine_system_calls(void)
+{
+    assert(program_length > 0);
+    const struct sock_fprog filter = {.len = program_length, .filter = program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
         return fail_errno("load the system call filter");
-    }
     return 0;
 }

@@ -5,7 +5,8 @@
 
 #include "sandbox/provider.h"
 
-/* Works in a child process: the caller may have threads. Takes some 50 ms. */
+/* The trial runs in a child process. Also warms up (boot.h): call it once from the parent's only
+ * thread. */
 void linux_probe(struct sandbox_caps *out);
 
 #endif

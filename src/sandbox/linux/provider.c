@@ -167,9 +167,8 @@ static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_pl
     TRY(images_folder(place->dir, images, sizeof images));
     TRY(image_host_prepare(images, place->runtime, skeleton));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
-    AUTO_FD listen_fd = -1, hands_fd = -1;
+    AUTO_FD listen_fd = -1;
     TRY(listen_agent(place, &listen_fd));
-    TRY(boot_hands_memfd(&hands_fd));
     bool privileged = userns_is_privileged();
     struct boot b = {
         .root = {.fs_dir = fs_dir,
@@ -180,7 +179,6 @@ static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_pl
         .privileged = privileged,
         .uid_base = place->uid_base,
         .listen_fd = listen_fd,
-        .hands_fd = hands_fd,
         .door = cgroup_door_none,
         .pidfd = -1,
         .channel = -1,
