@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "parent/maker.h"
 #include "parent/roles.h"
@@ -25,7 +26,7 @@
 struct maker {
     pid_t pid; /* 0: free */
     int fd;    /* -1 once it answered */
-    int64_t deadline_ms;
+    int64_t started_ms, deadline_ms;
     struct parent_message request;
 };
 
@@ -189,7 +190,7 @@ static err prepare_folder(struct makers *s, const struct parent_message *m, stru
     if (m->verb == PARENT_SANDBOX_CREATE && chmod(r->dir, 0711) < 0) /* whatever the umask is */
         return fail_errno("set the mode of %s", r->dir);
     if (access(r->dir, F_OK) < 0)
-        return fail(E_NOT_FOUND, "there is no sandbox %s", r->spec.id);
+        return fail(E_NOT_FOUND, "sandbox %s was not created", r->spec.id);
     if (!s->o.uid_ranges)
         return 0;
     err e = read_uid_base(s, r->spec.id, &r->uid_base);
@@ -212,6 +213,24 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
                  r->spec.id) >= (int)sizeof r->socket)
         return fail(E_INVALID, "the path of the data directory is too long for a socket");
     return prepare_folder(s, m, r);
+}
+
+/* Nothing to do for a sandbox that is not there: the providers' verbs are idempotent. */
+static bool is_done_already(const struct makers *s, const struct parent_message *m)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/sandboxes/%s", s->o.data_dir, m->sandbox.spec.id);
+    bool ends = m->verb == PARENT_SANDBOX_STOP || m->verb == PARENT_SANDBOX_DESTROY ||
+                m->verb == PARENT_SANDBOX_STATS;
+    return ends && access(path, F_OK) < 0 && errno == ENOENT;
+}
+
+static void answer_nothing(struct makers *s, const struct parent_message *m)
+{
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    memcpy(reply->status_of.id, m->sandbox.spec.id, ID_MAX);
+    answer(s, m, reply); /* SANDBOX_NONE */
+    mem_free(reply);
 }
 
 static struct maker *free_maker(struct makers *s)
@@ -252,8 +271,13 @@ static err spawn_maker(struct makers *s, struct maker *k, const struct maker_req
 static void start_maker(struct makers *s, struct maker *k, const struct parent_message *m,
                         int64_t now_ms)
 {
+    if (is_done_already(s, m)) {
+        answer_nothing(s, m);
+        return;
+    }
     struct maker_request *r = mem_alloc(sizeof *r);
     k->request = *m;
+    k->started_ms = now_ms;
     k->deadline_ms = now_ms + MAKER_TIMEOUT_MS;
     err e = fill_request(s, m, r);
     if (!e)
@@ -377,7 +401,26 @@ static void finish_destroy(const struct makers *s, const char *id)
     rmdir(path);
 }
 
-void makers_readable(struct makers *s, int fd)
+static void log_verb(const struct maker *k, const struct parent_message *reply, int64_t now_ms)
+{
+    static const char *const words[] = {
+        [PARENT_SANDBOX_CREATE] = "created",
+        [PARENT_SANDBOX_START] = "started",
+        [PARENT_SANDBOX_STOP] = "stopped",
+        [PARENT_SANDBOX_DESTROY] = "destroyed",
+    };
+    uint32_t verb = k->request.verb;
+    if (verb == PARENT_SANDBOX_STATS)
+        return;
+    log_bind(NULL, k->request.sandbox.spec.id);
+    if (reply->status)
+        log_warn("sandbox not %s: %.*s", words[verb], PARENT_TEXT_MAX - 1, reply->text);
+    else
+        log_info("sandbox %s in %d ms", words[verb], (int)(now_ms - k->started_ms));
+    log_bind(NULL, NULL);
+}
+
+void makers_readable(struct makers *s, int fd, int64_t now_ms)
 {
     struct maker *k = NULL;
     for (size_t i = 0; i < MAKERS_MAX; i++) {
@@ -400,6 +443,7 @@ void makers_readable(struct makers *s, int fd)
         if (k->request.verb == PARENT_SANDBOX_START && reply->status == 0)
             snprintf(reply->sandbox.socket, sizeof reply->sandbox.socket,
                      "%s/sandboxes/%s/agent.sock", s->o.control_dir, id);
+        log_verb(k, reply, now_ms);
         answer(s, &k->request, reply);
     }
     mem_free(reply);
@@ -412,7 +456,7 @@ void makers_exited(struct makers *s, pid_t pid, int64_t now_ms)
         if (k->pid != pid)
             continue;
         if (k->fd >= 0) /* its answer may still be in the socket */
-            makers_readable(s, k->fd);
+            makers_readable(s, k->fd, now_ms);
         k->pid = 0;
         start_waiting(s, now_ms);
         return;

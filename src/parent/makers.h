@@ -38,7 +38,7 @@ void makers_free(struct makers *s); /* makers under way finish unheard */
 void makers_request(struct makers *s, const struct parent_message *m, int64_t now_ms);
 /* Descriptors to poll for reading, MAKERS_MAX at most. */
 size_t makers_poll(const struct makers *s, struct pollfd *out);
-void makers_readable(struct makers *s, int fd);
+void makers_readable(struct makers *s, int fd, int64_t now_ms);
 void makers_exited(struct makers *s, pid_t pid, int64_t now_ms); /* any pid */
 /* Ends makers that ran too long. Returns when to call again, INT64_MAX if never. */
 int64_t makers_tick(struct makers *s, int64_t now_ms);

@@ -566,7 +566,7 @@ static void run_loop(struct parent *p)
         serve_child(p, &p->broker, fds[2].revents);
         for (size_t i = 3; i < 3 + makers; i++) {
             if (fds[i].revents)
-                makers_readable(p->makers, fds[i].fd);
+                makers_readable(p->makers, fds[i].fd, now_ms());
         }
         if (fds[0].revents)
             read_signals(p);

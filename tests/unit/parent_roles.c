@@ -481,7 +481,7 @@ static void sandbox_verbs_go_to_a_maker(void **state)
     expect(f, wanted);
 }
 
-static void a_sandbox_request_with_a_bad_id_never_reaches_a_maker(void **state)
+static void what_needs_no_maker_or_must_not_reach_one_gets_none(void **state)
 {
     struct fixture *f = *state;
     char wanted[64];
@@ -492,6 +492,9 @@ static void a_sandbox_request_with_a_bad_id_never_reaches_a_maker(void **state)
     expect(f, wanted);
     order(f, "start " SESSION);
     snprintf(wanted, sizeof wanted, "sandbox verb=%d status=%d", PARENT_SANDBOX_START, E_NOT_FOUND);
+    expect(f, wanted);
+    order(f, "destroy " SESSION); /* is done already */
+    snprintf(wanted, sizeof wanted, "sandbox verb=%d status=0", PARENT_SANDBOX_DESTROY);
     expect(f, wanted);
     char line[64];
     assert_false(take_line(f, "maker", line, sizeof line));
@@ -557,7 +560,7 @@ int main(int argc, char **argv)
         TEST(a_host_reaches_its_gateway_and_its_control),
         TEST(a_spare_host_gets_its_tenant_once),
         TEST(sandbox_verbs_go_to_a_maker),
-        TEST(a_sandbox_request_with_a_bad_id_never_reaches_a_maker),
+        TEST(what_needs_no_maker_or_must_not_reach_one_gets_none),
         TEST(a_role_that_asks_for_what_is_not_its_own_is_ended),
         TEST(a_signal_stops_control_gracefully_and_then_all),
         TEST(a_role_that_dies_at_the_first_start_ends_the_service),

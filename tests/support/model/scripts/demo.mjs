@@ -4,7 +4,7 @@
 // The program is sh and awk: they are in every image, Python is not.
 
 const SIZE = { width: 32, height: 10, generations: 40 };
-const FILE = "/workspace/life.sh";
+export const FILE = "/workspace/life.sh";
 const SLOW_MS = 15; /* a token, so that a person sees it stream */
 const CODE_SLOW_MS = 2;
 
@@ -63,6 +63,13 @@ BEGIN {
     print "checksum " sum " (" cells + 0 " cells alive)"
 }' </dev/null
 `;
+
+/** The task in words, exact enough that any right program prints the same last line. */
+export const RULES = `The world is ${SIZE.width} wide and ${SIZE.height} high, and round: what leaves on one side comes back
+on the other. At first only these cells [x, y] are alive, counted from 0 at the top left:
+${SEED.map(([x, y]) => `[${x},${y}]`).join(" ")}
+Print the world, let it run for ${SIZE.generations} generations, and print it again. Then let each living
+cell count (x+1) * (y+1) * (x+1), and print as the last line: checksum SUM (COUNT cells alive)`;
 
 /** What the program must print in its last line, by another way than the program's. */
 export function expectedLine() {
