@@ -14,6 +14,7 @@
 #include "db/db.h"
 #include "harness/harness.h"
 #include "http/http.h"
+#include "http/workers.h"
 #include "parent/link.h"
 #include "session/manager.h"
 
@@ -23,6 +24,8 @@
 
 #define START_WAIT_MS 30000
 #define STOP_GRACE_MS 5000
+#define REPLAY_THREADS 4
+#define REPLAY_QUEUE_MAX 4096
 #define FILE_MAX (1u << 20)
 
 /* A model key of the environment, waiting for the database. */
@@ -185,6 +188,7 @@ static err start_sessions(struct control *c)
 static err start_server(struct control *c)
 {
     struct service *s = &c->service;
+    s->replays = workers_new("replay", REPLAY_THREADS, REPLAY_QUEUE_MAX);
     struct http_options o = {.listen_fd = c->listen_fd,
                              .tls_cert_pem = c->tls_cert.n ? c->tls_cert.p : NULL,
                              .tls_key_pem = c->tls_key.n ? c->tls_key.p : NULL,
@@ -229,7 +233,9 @@ static void wait_for_stop(struct control *c)
 static void stop(struct control *c)
 {
     log_info("stopping");
+    workers_stop(c->service.replays);
     http_stop(c->server, STOP_GRACE_MS);
+    workers_free(c->service.replays);
     session_manager_stop(c->service.sessions);
     harness_free(c->service.harness);
     db_close(c->service.db);

@@ -180,8 +180,7 @@ static err choose_uid_base(const struct makers *s, const char *id, uint32_t *out
     return 0;
 }
 
-/* The sandbox's folder, made at CREATE only: every other verb of an unknown sandbox is E_NOT_FOUND.
- */
+/* The sandbox's folder, made at CREATE only: START of an unknown sandbox is E_NOT_FOUND. */
 static err prepare_folder(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
     snprintf(r->dir, sizeof r->dir, "%s/sandboxes/%s", s->o.data_dir, r->spec.id);
