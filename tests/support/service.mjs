@@ -204,11 +204,14 @@ class Service {
      * posted afterwards is seen; any other answer throws (error.reply holds it).
      * @param options.lastEventId  string or number, sent as Last-Event-ID
      * @param options.eventDeltas  event type or list of them
+     * @param options.query        more query parameters, an object
      */
-    async stream(sessionId, { lastEventId, eventDeltas, key = this.apiKey, headers } = {}) {
+    async stream(sessionId, { lastEventId, eventDeltas, query, key = this.apiKey, headers } = {}) {
         const deltas = [eventDeltas ?? []].flat();
-        const query = deltas.length > 0 && `?eventDeltas=${encodeURIComponent(deltas.join(","))}`;
-        const target = `/v1/sessions/${sessionId}/stream${query || ""}`;
+        const all = new URLSearchParams({
+            ...(deltas.length > 0 && { eventDeltas: deltas.join(",") }), ...query,
+        });
+        const target = `/v1/sessions/${sessionId}/stream${all.size > 0 ? `?${all}` : ""}`;
         const response = await this.#send("GET", target, undefined, {
             accept: "text/event-stream",
             ...(key && { authorization: `Bearer ${key}` }),
