@@ -114,7 +114,7 @@ static inline bool raw_wait_for(struct raw_client *c, const char *text)
 /* The value of a header of the reply, "" if absent. Valid until the next call. */
 static inline const char *raw_header(const struct raw_reply *r, const char *name)
 {
-    static char value[1024];
+    static _Thread_local char value[1024];
     size_t n = strlen(name);
     value[0] = 0;
     for (const char *line = r->head.p; line && *line; line = strstr(line, "\r\n")) {
