@@ -15,11 +15,13 @@
 #include "http/exchange.h"
 #include "http/workers.h"
 
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define SERVER_MAGIC 0x48545450u
 #define STREAM_MAGIC 0x5354524du
@@ -522,9 +524,13 @@ static void fill_defaults(struct http_options *o)
     o->heartbeat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
 }
 
+/* The library closes the listener on some of its failures and not on others, so it gets a copy. */
 static struct MHD_Daemon *start_daemon(struct http_server *server)
 {
     const struct http_options *o = &server->options;
+    int listener = fcntl(o->listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (listener < 0)
+        return NULL;
     struct MHD_OptionItem tls[] = {
         {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)o->tls_cert_pem},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)o->tls_key_pem},
@@ -536,7 +542,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *server)
                      MHD_USE_ERROR_LOG | (o->tls_cert_pem ? MHD_USE_TLS : 0);
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, server, /* */
-        MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, o->listen_fd,
+        MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
 #if MHD_VERSION >= 0x00097701
         MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
 #else
@@ -581,6 +587,7 @@ err http_start(const struct http_options *options, struct http_server **out)
         return fail(E_IO, "the HTTP server did not start: see the log at debug level (is the TLS "
                           "certificate readable PEM?)");
     }
+    close(options->listen_fd);
     server->pulse = thread_start("http-pulse", run_pulse, server);
     *out = server;
     return 0;

@@ -50,11 +50,11 @@ err route_decode(struct arena *a, struct str raw, bool plus_is_blank, struct str
                 return fail_as(E_INVALID, CODE, "the request target holds a bad %% escape");
             c = (char)(high << 4 | low);
             i += 2;
-            if (c == 0)
-                return fail_as(E_INVALID, CODE, "the request target holds %%00");
         } else if (c == '+' && plus_is_blank) {
             c = ' ';
         }
+        if (c == 0)
+            return fail_as(E_INVALID, CODE, "the request target holds %%00");
         text[n++] = c;
     }
     if (!str_is_utf8((struct str){text, n}))
