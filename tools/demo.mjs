@@ -10,7 +10,7 @@ import { FILE, RULES, expectedLine } from "../tests/support/model/scripts/demo.m
 import { startModelServer, loadScript } from "../tests/support/model-server.mjs";
 import { Screen } from "./demo-screen.mjs";
 
-const PROGRAM = path.resolve(process.env.PI_MANAGED_PROGRAM ?? "build/pi-managed");
+const PROGRAM = path.resolve(process.env.PI_MANAGED_BIN ?? "build/pi-managed");
 const RUN_MS = 300_000;
 const START_MS = 60_000;
 const STOP_MS = 15_000;
@@ -264,11 +264,11 @@ async function main() {
     });
 }
 
+/** Newest first; what is done once is not done again. */
 async function cleanUp() {
-    for (const cleanup of cleanups.reverse()) {
+    for (let cleanup; (cleanup = cleanups.pop());) {
         await Promise.resolve().then(cleanup).catch((error) => screen.warn(error.message));
     }
-    cleanups.length = 0;
 }
 
 /** After a failure the logs are what a person needs. */

@@ -17,10 +17,13 @@
 
 #include "parent/request.h"
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-#define SANITIZED 1
+/* A sanitizer build passes this one variable on. */
+#if defined __SANITIZE_ADDRESS__
+#define SANITIZER_OPTIONS "ASAN_OPTIONS"
+#elif defined __SANITIZE_THREAD__
+#define SANITIZER_OPTIONS "TSAN_OPTIONS"
 #else
-#define SANITIZED 0
+#define SANITIZER_OPTIONS NULL
 #endif
 
 /* In the child after fork: says what failed and ends. The parent sees exit status 127. */
@@ -119,7 +122,7 @@ static _Noreturn void exec_role(const struct role_start *start)
     const char *envp[4] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                            "LANG=C.UTF-8"};
     char options[512];
-    const char *name = SANITIZED ? "ASAN_OPTIONS" : NULL;
+    const char *name = SANITIZER_OPTIONS;
     if (name && getenv(name)) {
         snprintf(options, sizeof options, "%s=%s", name, getenv(name));
         envp[2] = options;
@@ -189,6 +192,6 @@ void role_enter(const char *name)
     /* host and maker write their own uid_map, which needs a dumpable process, and then see to this
        themselves; a sanitizer's leak checker attaches to its own process. */
     bool own_care = strcmp(name, "host") == 0 || strcmp(name, "maker") == 0;
-    if (!SANITIZED && !own_care)
+    if (SANITIZER_OPTIONS == NULL && !own_care)
         prctl(PR_SET_DUMPABLE, 0);
 }

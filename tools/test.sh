@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# make test: what CI runs. Unit tests, API tests and end-to-end tests, all with AddressSanitizer and UBSan. Logs
+# are in build/test-logs. The last line reads "N passed, N failed".
+#   tools/test.sh          that        tools/test.sh --full   also ThreadSanitizer, fuzzing, the bare-machine test
+#   tools/test.sh --only WORD          only the test files whose path holds WORD
+#   tools/test.sh --one KIND FILE      (used by the above) one test file
+set -uo pipefail
+cd "$(dirname "$0")/.."
+logs=build/test-logs
+node=build/runtime/node/bin/node
+unit_limit=180 file_limit=420 fuzz_seconds=60
+export SAN=${SAN:-address}
+
+# The counts of one test program go to LOG.counts as "passed failed skipped".
+count_unit() { # log exit-status
+    local passed failed skipped
+    passed=$(sed -n 's/.*\[  PASSED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -1)
+    failed=$(sed -n 's/.*\[  FAILED  \] \([0-9]*\) test.*/\1/p' "$1" | tail -1)
+    skipped=$(sed -n 's/.*\[  SKIPPED \] \([0-9]*\) test.*/\1/p' "$1" | tail -1)
+    # It died, or a sanitizer spoke after the last test.
+    if [ "$2" != 0 ] && [ "${failed:-0}" = 0 ]; then failed=1; fi
+    echo "${passed:-0} ${failed:-0} ${skipped:-0}"
+}
+node_count() { sed -n "s/^# $2 \([0-9]*\)/\1/p" "$1" | tail -1 | grep . || echo 0; }
+count_node() {
+    local failed=$(($(node_count "$1" fail) + $(node_count "$1" cancelled)))
+    if [ "$2" != 0 ] && [ "$failed" = 0 ]; then failed=1; fi
+    echo "$(node_count "$1" pass) $failed $(node_count "$1" skipped)"
+}
+
+run_one() { # kind file
+    local kind=$1 file=$2 name log status began=$SECONDS counts
+    name=$(basename "$file" .mjs)
+    log=$logs/$SAN-$kind-${name%.test}.log
+    case $kind in
+    unit) timeout -k 5 $unit_limit "$file" >"$log" 2>&1 ;;
+    node) PI_MANAGED_BIN=$PWD/build/$SAN/pi-managed timeout -k 5 $file_limit "$node" --test \
+        --test-reporter=tap "$file" >"$log" 2>&1 ;;
+    esac
+    status=$?
+    counts=$(count_"$kind" "$log" $status)
+    echo "$counts" >"$log.counts"
+    read -r passed failed skipped <<<"$counts"
+    if [ $status = 124 ] || [ $status = 137 ]; then echo "It hung and was ended after its time limit." >>"$log"; fi
+    printf '%-5s %-5s %-34s %4d passed%s%s  (%d s)\n' "$([ "$failed" = 0 ] && echo ok || echo BAD)" "$kind" "${name%.test}" \
+        "$passed" "$([ "$failed" = 0 ] || echo ", $failed failed")" \
+        "$([ "$skipped" = 0 ] || echo ", $skipped skipped")" $((SECONDS - began))
+    if [ "$failed" != 0 ]; then
+        echo "----- the end of $log"
+        tail -n 40 "$log" | sed 's/^/  | /'
+        echo "-----"
+    fi
+}
+if [ "${1:-}" = --one ]; then run_one "$2" "$3"; exit 0; fi
+
+full=no only=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --full) full=yes ;;
+    --only) only=$2; shift ;;
+    *) echo "tools/test.sh: there is no option $1" >&2; exit 2 ;;
+    esac
+    shift
+done
+
+passed=0 failed=0 skipped=0
+add() { passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3)); }
+
+# A check that is one test: name, log, command.
+check() {
+    local name=$1 log=$logs/$1.log began=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1; then
+        printf '%-5s %-40s  (%d s)\n' ok "$name" $((SECONDS - began))
+        add 1 0 0
+        return 0
+    fi
+    printf '%-5s %-40s  (%d s)\n----- the end of %s\n' BAD "$name" $((SECONDS - began)) "$log"
+    tail -n 40 "$log" | sed 's/^/  | /'
+    echo "-----"
+    add 0 1 0
+    return 1
+}
+skip() { printf '%-5s %-40s  %s\n' skip "$1" "$2"; add 0 0 1; }
+
+# Runs the files on standard input, $2 at a time, and adds up their counts.
+run_files() { # kind parallel
+    local counts
+    grep -F -- "$only" | xargs -r -P "$2" -n 1 tools/test.sh --one "$1"
+    for counts in "$logs/$SAN-$1-"*.counts; do
+        [ -e "$counts" ] || continue
+        # shellcheck disable=SC2046
+        add $(cat "$counts")
+        rm "$counts"
+    done
+}
+
+# Sanitizer reports of the service's own processes, whose exit no test sees. They run as other users: 1777.
+reports=$(mktemp -d)
+chmod 1777 "$reports"
+trap 'rm -rf "$reports"' EXIT
+no_reports() {
+    local report found=0
+    for report in "$reports"/*; do
+        [ -e "$report" ] || continue
+        cat "$report"
+        found=1
+    done
+    rm -f "$reports"/*
+    return $found
+}
+
+suites() { # the unit, API and end-to-end tests of one sanitizer build
+    export ASAN_OPTIONS=detect_leaks=1:log_path=$reports/asan TSAN_OPTIONS=log_path=$reports/tsan
+    local equipment
+    equipment=$(for f in tests/support/*.c; do [ -e "$f" ] && echo "build/$SAN/${f%.c}"; done)
+    echo "building with -fsanitize=$SAN …"
+    # shellcheck disable=SC2086
+    check "build-$SAN" make -j"$(nproc)" all unit $equipment || return
+    ls build/"$SAN"/tests/unit/* 2>/dev/null | grep -v '\.d$' | run_files unit 2
+    ls tests/support/*.test.mjs tests/api/*.test.mjs tests/e2e/*.test.mjs 2>/dev/null | run_files node 2
+    check "no-sanitizer-reports-$SAN" no_reports
+}
+
+finish() {
+    [ "$skipped" = 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+    exit
+}
+
+rm -rf "$logs"
+mkdir -p "$logs"
+check includes tools/check-includes.sh
+if command -v clang-format >/dev/null; then
+    check format tools/lint.sh --format
+else
+    skip format "clang-format is not installed"
+fi
+suites
+[ $full = yes ] || finish
+
+SAN=thread
+suites
+for target in tests/fuzz/*.c; do
+    name=$(basename "$target" .c)
+    if ! command -v clang >/dev/null; then
+        skip "fuzz-$name" "clang is not installed"
+        continue
+    fi
+    check "fuzz-build-$name" env SAN= make "build/fuzz/$name" || continue
+    mkdir -p "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
+    check "fuzz-$name" timeout -k 5 $((fuzz_seconds + 60)) "build/fuzz/$name" -max_total_time=$fuzz_seconds \
+        -artifact_prefix="$logs/" "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
+done
+if [ "$(id -u)" = 0 ]; then
+    check fresh tests/fresh.sh
+else
+    skip fresh "making a bare machine needs root"
+fi
+finish
