@@ -52,13 +52,13 @@ const ATTEMPTS = {
     udp: () => sendDatagram(targets.udp),
     "abstract socket": () => connect({ path: `\0${targets.abstract}` }),
     "foreign socket": () => connect({ path: targets.socket }),
-    kill: () => process.kill(targets.sibling, "SIGTERM"),
     "/etc/passwd": () => fs.readFileSync("/etc/passwd", "utf8").length,
     "/proc of another": () => fs.readFileSync(`/proc/${targets.sibling}/environ`, "utf8").length,
     "a listening socket": () => new Promise((resolve, reject) => {
         const server = net.createServer().on("error", reject);
         server.listen(`\0attack-${process.pid}-${targets.tcp}`, () => server.close(resolve));
     }),
+    kill: () => process.kill(targets.sibling, "SIGTERM"), // after the others: they need it alive
     "its own gateway": () => connect({ path: process.argv[3] }),
 };
 
