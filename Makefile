@@ -38,7 +38,11 @@ BENCH := $(patsubst tests/bench/%.c,build/bench/%,$(wildcard tests/bench/*.c))
 
 .PHONY: all setup run demo test test-full bench fmt lint unit clean
 .SECONDARY:
-all: $(BUILD)/pi-managed
+all: $(BUILD)/pi-managed build/runtime/catalog.json
+
+# What Pi knows of models and prices, for the service and its tests.
+build/runtime/catalog.json: tools/catalog.mjs build/runtime/.complete
+	@echo "  CATALOG"; build/runtime/node/bin/node tools/catalog.mjs build/runtime
 
 $(BUILD)/pi-managed: $(BUILD)/src/cli/main.o $(BUILD)/libpm.a
 	@echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS)

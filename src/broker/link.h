@@ -1,5 +1,6 @@
 /* Control's end of the broker protocol. Survives broker restarts: the parent hands in a new socket
-   (broker_link_attach) and open sessions are registered again. Calls never block on the broker; any thread. */
+   (broker_link_attach) and open sessions are registered again. Calls never block on the broker; any
+   thread. */
 #ifndef BROKER_LINK_H
 #define BROKER_LINK_H
 
@@ -9,7 +10,7 @@
 struct broker_link;
 
 struct broker_session {
-    const char *token;  /* 64 hex digits, made by control */
+    const char *token; /* 64 hex digits, made by control */
     const char *tenant, *session;
     const char *provider, *model, *api, *base_url;
     bool custom;
@@ -25,12 +26,16 @@ struct broker_events { /* called on the link's reader thread; must not block */
 };
 
 struct broker_link *broker_link_new(const struct broker_events *events);
+/* Ends the link's threads; no event comes afterwards. */
+void broker_link_free(struct broker_link *l);
+/* A new broker is there: what the old one was asked is void, `lost` is called if it had been there.
+ */
 void broker_link_attach(struct broker_link *l, int take_fd);
 void broker_open_session(struct broker_link *l, const struct broker_session *s);
 void broker_close_session(struct broker_link *l, const char *token);
 void broker_request_go(struct broker_link *l, const char *request, int64_t number);
-void broker_request_refuse(struct broker_link *l, const char *request, int status,
-                           const char *code, const char *detail);
+void broker_request_refuse(struct broker_link *l, const char *request, int status, const char *code,
+                           const char *detail);
 void broker_request_cancel(struct broker_link *l, const char *session);
 bool broker_link_up(const struct broker_link *l); /* for /readyz */
 

@@ -1,0 +1,619 @@
+#include "broker/exchange.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "broker/control.h"
+#include "broker/protocol.h"
+#include "broker/registry.h"
+#include "broker/requests.h"
+#include "broker/wire.h"
+
+#include <stdio.h>
+#include <strings.h>
+
+#define GO_TIMEOUT_MS 30000
+#define DIAL_TIMEOUT_MS 15000
+#define HEADERS_MAX 100
+/* All bodies held at once. One is bounded by EXCHANGE_BODY_MAX. */
+#define SPOOL_MAX (512u << 20)
+/* Of a failed answer, for its message. */
+#define ERROR_BODY_MAX (16u << 10)
+#define ERROR_TEXT_MAX 400
+
+/* One row per R24 code: what the host gets, and whether asking again is pointless. No status here
+   is one that a provider SDK or Pi would take as an invitation to retry. */
+static const struct problem {
+    const char *code;
+    int status;
+    bool unrecoverable;
+} problems[] = {
+    {"credential_missing", 403, true},  {"credential_refused", 403, true},
+    {"address_not_allowed", 403, true}, {"model_not_found", 404, true},
+    {"model_bad_request", 400, true},   {"model_rejected_key", 401, true},
+    {"model_unreachable", 424, false},  {"model_stream_broken", 424, false},
+    {"model_rate_limited", 424, false}, {"model_overloaded", 424, false},
+};
+
+struct exchange {
+    const struct exchange_env *env;
+    struct arena *arena;
+    char tenant[ID_MAX];
+    struct str target;
+    struct upstream_header headers[HEADERS_MAX];
+    size_t header_count;
+    const char *connection; /* the Connection header's value */
+    struct str token;
+    bool too_many_headers;
+
+    struct buf body;
+    size_t spooled; /* of SPOOL_MAX */
+    int host_fd;
+
+    const struct wire_api *api; /* never NULL after exchange_admit */
+    struct registration *registration;
+    const char *base_url, *path; /* path: beneath base_url */
+    struct request *request;
+    struct upstream *upstream;
+    struct wire_meter meter;
+    bool metering; /* the answer is an event stream with a good status */
+    int64_t begin_ms, go_ms, first_ms;
+
+    int status;     /* what the host gets */
+    struct buf own; /* our own answer's body, or the start of a failed one */
+    size_t own_at;
+    char error_code[ERR_CODE_MAX], error_text[ERROR_TEXT_MAX];
+    bool unrecoverable, aborted, reported, answered_by_us;
+    struct upstream_header own_headers[3];
+};
+
+static pthread_mutex_t spool_lock = PTHREAD_MUTEX_INITIALIZER;
+static size_t spool_used;
+
+static int64_t now_ms(void)
+{
+    return clock_monotonic_ms(clock_real());
+}
+
+/* What the host sends */
+
+struct exchange *exchange_new(const struct exchange_env *env, const char *tenant,
+                              const char *target)
+{
+    struct exchange *x = mem_alloc(sizeof *x);
+    x->env = env;
+    x->arena = arena_new();
+    x->host_fd = -1;
+    x->first_ms = -1;
+    x->begin_ms = now_ms();
+    snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
+    x->target = str_of(arena_strdup(x->arena, target));
+    x->api = wire_of_target(x->target);
+    return x;
+}
+
+/* The provider gets what the host sent, apart from these: whose key it is, is ours to say; identity
+   encoding keeps the stream readable for the meter; curl frames the body anew. */
+static bool is_ours(const char *name)
+{
+    static const char *const ours[] = {
+        "authorization", "x-api-key", "x-goog-api-key", BROKER_TOKEN_HEADER,
+        "host",          "expect",    "content-length", "accept-encoding",
+        "cookie",
+    };
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (strcasecmp(name, ours[i]) == 0)
+            return true;
+    return false;
+}
+
+void exchange_header(struct exchange *x, const char *name, const char *value)
+{
+    if (strcasecmp(name, BROKER_TOKEN_HEADER) == 0)
+        x->token = str_of(arena_strdup(x->arena, value));
+    if (strcasecmp(name, "connection") == 0)
+        x->connection = arena_strdup(x->arena, value);
+    if (is_ours(name))
+        return;
+    if (x->header_count == HEADERS_MAX) {
+        x->too_many_headers = true;
+        return;
+    }
+    x->headers[x->header_count++] =
+        (struct upstream_header){arena_strdup(x->arena, name), arena_strdup(x->arena, value)};
+}
+
+static void drop_connection_headers(struct exchange *x)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < x->header_count; i++)
+        if (!header_is_hop_by_hop(x->headers[i].name, x->connection))
+            x->headers[kept++] = x->headers[i];
+    x->header_count = kept;
+}
+
+/* The host may put the real address's path before the API's, or leave it out. */
+static struct str beneath_base(struct exchange *x)
+{
+    struct dial_url base;
+    if (wire_target_allowed(x->api, x->target) ||
+        dial_parse(str_of(x->base_url), x->arena, &base) != 0)
+        return x->target;
+    struct str prefix = str_of(base.path);
+    while (prefix.n && prefix.p[prefix.n - 1] == '/')
+        prefix.n--;
+    if (!str_starts(x->target, prefix))
+        return x->target;
+    return (struct str){x->target.p + prefix.n, x->target.n - prefix.n};
+}
+
+/* Our own answer, in the provider's error shape. */
+static void answer(struct exchange *x, int status, const char *code, const char *text)
+{
+    x->status = status;
+    snprintf(x->error_code, sizeof x->error_code, "%s", code);
+    snprintf(x->error_text, sizeof x->error_text, "%s", text);
+    AUTO_JSON body = x->api->error_body(status, code, text);
+    if (body == NULL)
+        body = x->api->error_body(status, code, "the service refused this model request");
+    buf_clear(&x->own);
+    json_write(body, &x->own);
+}
+
+static void answer_problem(struct exchange *x, const char *code, const char *text)
+{
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
+        if (strcmp(problems[i].code, code) != 0)
+            continue;
+        x->unrecoverable = problems[i].unrecoverable;
+        answer(x, problems[i].status, code, text);
+        return;
+    }
+    answer(x, 424, "model_unreachable", text);
+}
+
+static void admit(struct exchange *x, const char *method)
+{
+    if (x->registration == NULL || strcmp(x->registration->tenant, x->tenant) != 0) {
+        answer(x, 401, "unknown_token", "this session is not known to the model gateway");
+        return;
+    }
+    const char *api = NULL;
+    if (credential_target(&x->env->credentials, x->registration, &x->base_url, &api) != 0) {
+        answer_problem(x, err_code(), err_text());
+        return;
+    }
+    const struct wire_api *row = wire_find(api);
+    if (row == NULL) {
+        answer_problem(x, "model_not_found", "the gateway does not speak this model's wire API");
+        return;
+    }
+    x->api = row;
+    struct str path = beneath_base(x);
+    if (strcmp(method, "POST") != 0 || !wire_target_allowed(row, path)) {
+        answer(x, 404, "not_a_model_request", "the model gateway serves model requests only");
+        return;
+    }
+    x->path = path.p;
+    if (x->too_many_headers)
+        answer(x, 400, "model_bad_request", "the request has too many headers");
+}
+
+void exchange_admit(struct exchange *x, const char *method, int host_fd)
+{
+    x->host_fd = host_fd;
+    drop_connection_headers(x);
+    x->registration = registry_find(x->env->registry, x->token);
+    admit(x, method);
+}
+
+static bool take_spool(struct exchange *x, size_t n)
+{
+    AUTO_LOCK(&spool_lock);
+    if (spool_used + n > SPOOL_MAX)
+        return false;
+    spool_used += n;
+    x->spooled += n;
+    return true;
+}
+
+static void give_spool_back(struct exchange *x)
+{
+    buf_done(&x->body);
+    AUTO_LOCK(&spool_lock);
+    spool_used -= x->spooled;
+    x->spooled = 0;
+}
+
+void exchange_body(struct exchange *x, struct str part)
+{
+    if (x->status)
+        return; /* refused already: what still comes is not kept */
+    if (x->body.n + part.n > EXCHANGE_BODY_MAX)
+        answer(x, 413, "model_bad_request", "the request is larger than 64 MiB");
+    else if (!take_spool(x, part.n))
+        answer(x, 424, "model_unreachable", "the model gateway is busy with other large requests");
+    if (x->status)
+        give_spool_back(x);
+    else
+        buf_add_str(&x->body, part);
+}
+
+/* Talking to control */
+
+static err begin(struct exchange *x)
+{
+    x->request = request_new(x->env->requests, x->registration->session);
+    json_t *m = json_pack("{s:s, s:s, s:s, s:I}", "op", "request_begin", "request", x->request->id,
+                          "session", x->request->session, "bytes", (json_int_t)x->body.n);
+    return control_send(x->env->control, m);
+}
+
+/* R28: where the provider told no final counts they are estimated from what went over the wire. */
+static json_t *usage_json(const struct exchange *x)
+{
+    struct wire_usage u = x->meter.usage;
+    bool final = x->meter.has_usage && x->meter.finished;
+    bool answered =
+        x->metering || (x->status == 0 && x->upstream && upstream_sent_body(x->upstream));
+    if (!answered)
+        return NULL;
+    if (!x->meter.has_usage)
+        u.input = wire_estimate_tokens(buf_str(&x->body));
+    int64_t produced = (int64_t)((x->meter.produced_bytes + 3) / 4);
+    if (!final && u.output < produced)
+        u.output = produced;
+    json_t *j =
+        json_pack("{s:I, s:I, s:I, s:I}", "inputTokens", (json_int_t)u.input, "outputTokens",
+                  (json_int_t)u.output, "cacheReadInputTokens", (json_int_t)u.cache_read,
+                  "cacheCreationInputTokens", (json_int_t)u.cache_write);
+    if (!final)
+        json_object_set_new(j, "estimated", json_true());
+    return j;
+}
+
+static json_t *error_json(const struct exchange *x)
+{
+    if (x->error_code[0] == 0 || x->aborted)
+        return NULL;
+    json_t *error = json_object();
+    json_object_set_new(error, "code", json_string(x->error_code));
+    json_set_str(error, "message", str_of(x->error_text));
+    json_object_set_new(error, "unrecoverable", json_boolean(x->unrecoverable));
+    return error;
+}
+
+/* Once per request that control was told of. */
+static void report(struct exchange *x)
+{
+    if (x->request == NULL || x->reported)
+        return;
+    x->reported = true;
+    int64_t end_ms = now_ms(), from_ms = x->go_ms ? x->go_ms : x->begin_ms;
+    json_t *ttft = x->first_ms < 0 ? json_null() : json_integer(x->first_ms - from_ms);
+    json_t *m =
+        json_pack("{s:s, s:s, s:s, s:i, s:o, s:I, s:b, s:o?, s:o?}", "op", "request_end", "request",
+                  x->request->id, "session", x->request->session, "status", x->status, "ttftMs",
+                  ttft, "durationMs", (json_int_t)(end_ms - from_ms), "aborted", (int)x->aborted,
+                  "usage", usage_json(x), "error", error_json(x));
+    if (control_send(x->env->control, m) != 0)
+        log_warn("the end of a model request could not be reported: %s", err_text());
+}
+
+static void close_upstream(struct exchange *x)
+{
+    if (x->request)
+        request_set_upstream(x->request, -1);
+    upstream_close(x->upstream);
+    x->upstream = NULL;
+}
+
+/* The steps of a request; each leaves x->status when the answer is ours */
+
+static void wait_for_go(struct exchange *x)
+{
+    struct request_refusal why;
+    int64_t limit_ms = x->env->go_timeout_ms ? x->env->go_timeout_ms : GO_TIMEOUT_MS;
+    err e = begin(x);
+    if (!e)
+        e = request_wait(x->request, x->host_fd, limit_ms);
+    if (e == E_CLOSED)
+        x->aborted = true;
+    if (e) {
+        answer_problem(x, "model_unreachable",
+                       "the service did not let this model request through; it may be overworked");
+        return;
+    }
+    switch (request_state(x->request, &why)) {
+    case REQUEST_REFUSED:
+        answer(x, why.status, why.code, why.detail);
+        return;
+    case REQUEST_CANCELLED:
+        x->aborted = true;
+        answer(x, 424, "cancelled", "the request was interrupted");
+        return;
+    default:
+        x->go_ms = now_ms();
+    }
+}
+
+static err open_upstream(struct exchange *x)
+{
+    struct dial_url url;
+    const struct secret *key;
+    /* beneath_base() takes prefixes away as often as they come; here the one true address is put
+     * together. */
+    struct str base = str_of(x->base_url);
+    while (base.n && base.p[base.n - 1] == '/')
+        base.n--;
+    const char *whole = arena_printf(x->arena, "%.*s%s", STR_ARG(base), x->path);
+    if (dial_parse(str_of(whole), x->arena, &url) != 0) {
+        struct err_slot why;
+        err_save(&why);
+        return fail_as(E_FORBIDDEN, "address_not_allowed", "%s", why.text);
+    }
+    TRY(credential_key(&x->env->credentials, x->registration, &url, &key));
+    AUTO_FD fd = -1;
+    TRY(dial_connect(x->env->guard, DIAL_MODEL, &url, DIAL_TIMEOUT_MS, x->request->wake_fd, &fd));
+    request_set_upstream(x->request, fd);
+    struct upstream_options options = {
+        .url = url,
+        .headers = x->headers,
+        .header_count = x->header_count,
+        .auth_header = x->api->auth_header,
+        .auth_prefix = x->api->auth_prefix,
+        .key = key,
+        .body = buf_str(&x->body),
+        .host_fd = x->host_fd,
+        .wake_fd = x->request->wake_fd,
+        .idle_ms = x->env->idle_ms,
+    };
+    return upstream_open(&options, fd_take(&fd), &x->upstream);
+}
+
+/* Says what went wrong with the connection, or notes that it was given up. */
+static void note_failure(struct exchange *x, err e)
+{
+    x->aborted = e == E_CLOSED || request_state(x->request, NULL) == REQUEST_CANCELLED;
+    if (x->aborted) {
+        snprintf(x->error_code, sizeof x->error_code, "%s", "");
+        return;
+    }
+    const char *code = strcmp(err_code(), err_code_of(e)) == 0 ? "model_unreachable" : err_code();
+    snprintf(x->error_code, sizeof x->error_code, "%s", code);
+    snprintf(x->error_text, sizeof x->error_text, "%s", err_text());
+}
+
+static const char *code_of_status(int status)
+{
+    switch (status) {
+    case 401:
+    case 402:
+    case 403:
+        return "model_rejected_key";
+    case 404:
+        return "model_not_found";
+    case 429:
+        return "model_rate_limited";
+    default:
+        return status >= 500 || status == 408 ? "model_overloaded" : "model_bad_request";
+    }
+}
+
+static void classify_status(struct exchange *x)
+{
+    if (x->status >= 200 && x->status < 300)
+        return;
+    const char *code = code_of_status(x->status);
+    snprintf(x->error_code, sizeof x->error_code, "%s", code);
+    snprintf(x->error_text, sizeof x->error_text, "the model provider answered with status %d",
+             x->status);
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        if (strcmp(problems[i].code, code) == 0)
+            x->unrecoverable = problems[i].unrecoverable;
+}
+
+static bool is_event_stream(const struct upstream *u)
+{
+    const char *type = upstream_header(u, "content-type");
+    const char *encoding = upstream_header(u, "content-encoding");
+    return type && strncasecmp(type, "text/event-stream", 17) == 0 &&
+           (encoding == NULL || strcasecmp(encoding, "identity") == 0);
+}
+
+static void take_head(struct exchange *x, int status)
+{
+    x->status = status;
+    classify_status(x);
+    if (x->error_code[0] == 0) {
+        /* An answer that is no event stream is metered by size alone. */
+        x->metering = true;
+        wire_meter_init(&x->meter, x->api);
+        if (!is_event_stream(x->upstream))
+            x->meter.api = NULL;
+    }
+}
+
+static void own_answer(struct exchange *x, struct exchange_answer *out)
+{
+    x->answered_by_us = true;
+    give_spool_back(x);
+    report(x);
+    x->own_headers[0] = (struct upstream_header){"Content-Type", "application/json"};
+    /* The OpenAI and Anthropic SDKs heed it: retrying is decided elsewhere (R24). */
+    x->own_headers[1] = (struct upstream_header){"x-should-retry", "false"};
+    *out = (struct exchange_answer){.status = x->status,
+                                    .headers = x->own_headers,
+                                    .header_count = 2,
+                                    .length = (int64_t)x->own.n};
+}
+
+static int64_t content_length(const struct upstream *u)
+{
+    const char *text = upstream_header(u, "content-length");
+    uint64_t n;
+    return text && str_to_u64(str_of(text), &n) && n < INT64_MAX ? (int64_t)n : -1;
+}
+
+/* No answer came. What was sent is metered before the status becomes ours. */
+static void answer_failure(struct exchange *x, err e)
+{
+    char code[ERR_CODE_MAX], text[ERROR_TEXT_MAX];
+    note_failure(x, e);
+    snprintf(code, sizeof code, "%s", x->error_code);
+    snprintf(text, sizeof text, "%s", x->error_text);
+    if (x->aborted) {
+        report(x);
+        answer(x, 424, "cancelled", "the request was interrupted");
+    } else {
+        answer_problem(x, code, text);
+    }
+    close_upstream(x);
+}
+
+void exchange_run(struct exchange *x, struct exchange_answer *out)
+{
+    int status = 0;
+    if (x->status == 0)
+        wait_for_go(x);
+    if (x->status == 0) {
+        err e = open_upstream(x);
+        if (!e)
+            e = upstream_head(x->upstream, &status);
+        if (e)
+            answer_failure(x, e);
+    }
+    if (x->status) {
+        own_answer(x, out);
+        return;
+    }
+    take_head(x, status);
+    out->status = status;
+    out->headers = upstream_headers(x->upstream, &out->header_count);
+    out->length = content_length(x->upstream);
+}
+
+/* Relaying */
+
+static void follow(struct exchange *x, struct str part)
+{
+    if (x->metering && x->meter.api) {
+        wire_meter_feed(&x->meter, part);
+    } else if (x->metering) {
+        x->meter.started = true;
+        x->meter.produced_bytes += part.n;
+    } else if (x->own.n < ERROR_BODY_MAX) {
+        size_t room = ERROR_BODY_MAX - x->own.n;
+        buf_add(&x->own, part.p, part.n < room ? part.n : room);
+    }
+    if (x->first_ms < 0 && x->meter.started)
+        x->first_ms = now_ms();
+}
+
+static bool has_word(const char *text, const char *word)
+{
+    return strcasestr(text, word) != NULL;
+}
+
+static const char *code_of_fault(const char *type)
+{
+    if (has_word(type, "rate") || has_word(type, "429") || has_word(type, "RESOURCE_EXHAUSTED"))
+        return "model_rate_limited";
+    if (has_word(type, "overload") || has_word(type, "server") || has_word(type, "UNAVAILABLE") ||
+        has_word(type, "api_error"))
+        return "model_overloaded";
+    if (has_word(type, "invalid"))
+        return "model_bad_request";
+    return "model_stream_broken";
+}
+
+/* The whole answer has come: was it one? */
+static void judge_answer(struct exchange *x)
+{
+    if (!x->metering) {
+        char text[ERROR_TEXT_MAX];
+        if (wire_error_text(buf_str(&x->own), text, sizeof text))
+            snprintf(x->error_text, sizeof x->error_text, "%s", text);
+    } else if (x->meter.fault_type[0]) {
+        snprintf(x->error_code, sizeof x->error_code, "%s", code_of_fault(x->meter.fault_type));
+        snprintf(x->error_text, sizeof x->error_text, "%s",
+                 x->meter.fault_text[0] ? x->meter.fault_text : x->meter.fault_type);
+    } else if (x->meter.api && !x->meter.finished) {
+        snprintf(x->error_code, sizeof x->error_code, "model_stream_broken");
+        snprintf(x->error_text, sizeof x->error_text,
+                 "the model provider's answer ended before it was complete");
+    }
+}
+
+/* A provider's message may repeat what it was sent. */
+static void mask_key(struct exchange *x)
+{
+    struct registration *g = x->registration;
+    AUTO_LOCK(&g->key_lock);
+    if (g->key == NULL)
+        return;
+    struct str key = secret_bytes(g->key);
+    char *from = x->error_text;
+    for (char *hit; (hit = memmem(from, strlen(from), key.p, key.n)) != NULL; from = hit + key.n)
+        memset(hit, '*', key.n);
+}
+
+static void finish(struct exchange *x)
+{
+    judge_answer(x);
+    mask_key(x);
+    report(x);
+    close_upstream(x);
+    give_spool_back(x);
+}
+
+static size_t read_own(struct exchange *x, char *p, size_t cap)
+{
+    size_t n = x->own.n - x->own_at;
+    if (n > cap)
+        n = cap;
+    memcpy(p, x->own.p + x->own_at, n);
+    x->own_at += n;
+    return n;
+}
+
+err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
+{
+    if (x->upstream == NULL) {
+        *out_n = x->answered_by_us ? read_own(x, p, cap) : 0;
+        return 0;
+    }
+    err e = upstream_read(x->upstream, p, cap, out_n);
+    if (e) {
+        note_failure(x, e);
+        report(x);
+        close_upstream(x);
+        give_spool_back(x);
+        return e;
+    }
+    follow(x, (struct str){p, *out_n});
+    if (*out_n == 0)
+        finish(x);
+    return 0;
+}
+
+void exchange_free(struct exchange *x)
+{
+    if (x == NULL)
+        return;
+    if (x->request && !x->reported) {
+        x->aborted = true;
+        report(x);
+    }
+    close_upstream(x);
+    give_spool_back(x);
+    wire_meter_done(&x->meter);
+    request_free(x->request);
+    registration_unref(x->registration);
+    buf_done(&x->own);
+    arena_free(x->arena);
+    mem_free(x);
+}

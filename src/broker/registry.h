@@ -1,0 +1,46 @@
+/* Which session tokens are good, and what each stands for (protocol.h session_open). Tokens are
+   kept as keyed hashes: finding one takes no time that depends on it. Any thread. */
+#ifndef BROKER_REGISTRY_H
+#define BROKER_REGISTRY_H
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/secret.h"
+
+#include <pthread.h>
+
+struct registry;
+
+/* One registration. Everything but the key is constant after registry_open. Held by reference: a
+   request under way keeps its registration when the session closes. */
+struct registration {
+    unsigned magic;
+    char tenant[ID_MAX], session[ID_MAX];
+    char *provider, *model, *api, *base_url;
+    bool custom;
+    struct buf sealed; /* n == 0: no credential */
+
+    pthread_mutex_t key_lock; /* held while the parent opens it, so that it is asked once */
+    struct secret *key;       /* opened at first use; NULL until then */
+
+    struct registry *owner;
+    unsigned refs; /* guarded by the registry */
+    unsigned char hash[32];
+    struct registration *next;
+};
+
+struct registry *registry_new(void);
+void registry_free(struct registry *r);
+/* A session_open message; replaces what the token stood for. E_INVALID when a member is missing or
+ * wrong. */
+err registry_open(struct registry *r, const json_t *message);
+void registry_close(struct registry *r, const char *token);
+void registry_clear(struct registry *r);
+/* NULL if there is none; else registration_unref() it. */
+struct registration *registry_find(struct registry *r, struct str token);
+void registration_unref(struct registration *g); /* NULL-safe */
+size_t registry_count(struct registry *r);
+
+#endif

@@ -1,0 +1,182 @@
+#include "broker/wire.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+/* A complete response rides in one event of openai-responses, an image in one of Google's. */
+#define EVENT_MAX (8u << 20)
+#define BYTES_PER_TOKEN 4
+#define BASE64_RUN_MIN 1024
+#define TOKENS_PER_IMAGE 1500
+
+static const struct wire_api *const apis[] = {
+    &wire_openai_completions,
+    &wire_anthropic_messages,
+    &wire_openai_responses,
+    &wire_google_generative_ai,
+};
+#define API_COUNT (sizeof apis / sizeof *apis)
+
+const struct wire_api *wire_find(const char *name)
+{
+    for (size_t i = 0; name && i < API_COUNT; i++)
+        if (strcmp(apis[i]->name, name) == 0)
+            return apis[i];
+    return NULL;
+}
+
+const char *wire_names(void)
+{
+    return "openai-completions, anthropic-messages, openai-responses, google-generative-ai";
+}
+
+static bool segment_char(char c)
+{
+    return isalnum((unsigned char)c) || (c != 0 && strchr("-._~%@+", c) != NULL);
+}
+
+/* Length of what '*' takes at `text`: a path segment up to `stop`, not "." or "..". */
+static size_t match_segment(struct str text, char stop)
+{
+    size_t n = 0;
+    while (n < text.n && text.p[n] != stop && segment_char(text.p[n]))
+        n++;
+    bool dots = (n == 1 && text.p[0] == '.') || (n == 2 && memcmp(text.p, "..", 2) == 0);
+    return dots ? 0 : n;
+}
+
+static bool matches(const char *p, struct str target)
+{
+    for (; *p; p++) {
+        size_t n = *p == '*'                           ? match_segment(target, p[1])
+                   : target.n > 0 && target.p[0] == *p ? 1
+                                                       : 0;
+        if (n == 0)
+            return false;
+        target = (struct str){target.p + n, target.n - n};
+    }
+    return target.n == 0;
+}
+
+bool wire_target_allowed(const struct wire_api *api, struct str target)
+{
+    return matches(api->target, target) || (api->target_also && matches(api->target_also, target));
+}
+
+const struct wire_api *wire_of_target(struct str target)
+{
+    for (size_t i = 0; i < API_COUNT; i++)
+        if (wire_target_allowed(apis[i], target))
+            return apis[i];
+    return apis[0];
+}
+
+static void on_event(void *arg, const struct sse_event *event)
+{
+    struct wire_meter *m = arg;
+    AUTO_JSON data = NULL;
+    if (json_read(event->data, &data) != 0)
+        data = NULL;
+    m->api->on_event(m, event->type, event->data, data);
+}
+
+void wire_meter_init(struct wire_meter *m, const struct wire_api *api)
+{
+    *m = (struct wire_meter){.api = api};
+    sse_reader_init(&m->reader, EVENT_MAX, on_event, m);
+}
+
+void wire_meter_done(struct wire_meter *m)
+{
+    sse_reader_done(&m->reader);
+}
+
+void wire_meter_feed(struct wire_meter *m, struct str bytes)
+{
+    sse_reader_feed(&m->reader, bytes);
+}
+
+void wire_meter_produced(struct wire_meter *m, const json_t *value)
+{
+    if (!json_is_string(value) || json_string_length(value) == 0)
+        return;
+    m->started = true;
+    m->produced_bytes += json_string_length(value);
+}
+
+static const char *fault_type(const json_t *error)
+{
+    static const char *const keys[] = {"type", "code", "status"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const char *word = json_get_c(error, keys[i]);
+        /* An event {type:"error", code, message} is its own error object. */
+        if (word && strcmp(word, "error") != 0)
+            return word;
+    }
+    return "error";
+}
+
+void wire_meter_fault(struct wire_meter *m, const json_t *error)
+{
+    const char *text = json_get_c(error, "message");
+    snprintf(m->fault_type, sizeof m->fault_type, "%s", fault_type(error));
+    snprintf(m->fault_text, sizeof m->fault_text, "%s", text ? text : "");
+}
+
+static bool base64_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '+' || c == '/' || c == '=' || c == '-' || c == '_';
+}
+
+int64_t wire_estimate_tokens(struct str text)
+{
+    size_t plain = 0, images = 0;
+    for (size_t i = 0; i < text.n;) {
+        size_t start = i;
+        while (i < text.n && base64_char(text.p[i]))
+            i++;
+        if (i - start >= BASE64_RUN_MIN)
+            images++;
+        else
+            plain += i - start;
+        if (i < text.n) {
+            plain++;
+            i++;
+        }
+    }
+    return (int64_t)((plain + BYTES_PER_TOKEN - 1) / BYTES_PER_TOKEN + images * TOKENS_PER_IMAGE);
+}
+
+/* {error:{message}}, {error:"…"}, {message}, or Google's list of one of these. */
+static const char *find_message(const json_t *body)
+{
+    if (json_is_array(body))
+        body = json_array_get(body, 0);
+    const json_t *error = json_object_get(body, "error");
+    const char *text = json_is_string(error) ? json_string_value(error) : NULL;
+    if (text == NULL)
+        text = json_get_c(error, "message");
+    return text ? text : json_get_c(body, "message");
+}
+
+bool wire_error_text(struct str body, char *out, size_t cap)
+{
+    AUTO_JSON j = NULL;
+    if (json_read(body, &j) != 0) {
+        j = NULL;
+        return false;
+    }
+    const char *text = find_message(j);
+    if (text == NULL)
+        return false;
+    struct str whole = str_of(text);
+    snprintf(out, cap, "%.*s", (int)str_utf8_floor(whole, whole.n < cap ? whole.n : cap - 1), text);
+    return true;
+}
+
+int64_t wire_count(const json_t *object, const char *key)
+{
+    const json_t *v = json_object_get(object, key);
+    double n = json_number_value(v);
+    return n > 0 && n < 1e15 ? (int64_t)n : 0;
+}
