@@ -1,7 +1,11 @@
 // The seven tools as Pi declares them; executing one is a single call to control (R3). Pi's own
 // execute() would touch this machine's files even with remote operations, so none of it is kept.
 
+import { fileURLToPath } from "node:url";
 import { toJsonLine } from "./protocol.mjs";
+
+/** Not there, beneath a folder that this process may look into. */
+const NO_FOLDER = fileURLToPath(new URL("nothing", import.meta.url));
 
 const FACTORIES = {
     read: "createReadToolDefinition",
@@ -51,14 +55,35 @@ function plain({ content, details, isError }) {
 }
 
 /** R54: hands returns the old and new text of the file; diff and patch are made by Pi's code. */
-function withDiff(pi, result, { path }) {
+async function withDiff(pi, result, { path, edits }) {
     const { oldText, newText, ...rest } = result.details ?? {};
     if (typeof oldText !== "string" || typeof newText !== "string") {
         return plain(result);
     }
-    const { diff, firstChangedLine } = pi.generateDiffString(oldText, newText);
-    const patch = pi.generateUnifiedPatch(path, oldText, newText);
-    return plain({ ...result, details: { ...rest, diff, patch, firstChangedLine } });
+    const details = await editAgain(pi, oldText, edits)
+        ?? { ...pi.generateDiffString(oldText, newText), patch: pi.generateUnifiedPatch("", oldText, newText) };
+    const patch = details.patch.replace(/^--- .*\n\+\+\+ .*\n/, () => `--- ${path}\n+++ ${path}\n`);
+    return plain({ ...result, details: { ...rest, ...details, patch } });
+}
+
+let edited = 0;
+
+/**
+ * Pi's edit tool on the old text in memory: its diff looks only around the replacements, so it can differ
+ * from one made of the two texts. The name is one that no file here has (Pi looks it up, and lets edits of one
+ * name wait for each other across all sessions). Undefined if Pi would not have made this edit.
+ */
+async function editAgain(pi, oldText, edits) {
+    edited += 1;
+    const operations = {
+        access: async () => {}, readFile: async () => Buffer.from(oldText), writeFile: async () => {},
+    };
+    const tool = pi.createEditToolDefinition(NO_FOLDER, { operations });
+    try {
+        return (await tool.execute("edit", { path: `edit-${edited}`, edits })).details;
+    } catch {
+        return undefined;
+    }
 }
 
 /** Tool calls waiting for control's answer, by session and call id. */
