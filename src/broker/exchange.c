@@ -80,8 +80,8 @@ static int64_t now_ms(void)
 
 /* What the host sends */
 
-struct exchange *exchange_new(const struct exchange_env *env, const char *tenant,
-                              const char *target)
+struct exchange *model_exchange_new(const struct exchange_env *env, const char *tenant,
+                                    const char *target)
 {
     struct exchange *x = mem_alloc(sizeof *x);
     x->env = env;
@@ -474,7 +474,7 @@ static void answer_failure(struct exchange *x, err e)
     close_upstream(x);
 }
 
-void exchange_run(struct exchange *x, struct exchange_answer *out)
+void model_exchange_run(struct exchange *x, struct exchange_answer *out)
 {
     int status = 0;
     if (x->status == 0)
@@ -600,7 +600,7 @@ err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
     return 0;
 }
 
-void exchange_free(struct exchange *x)
+void model_exchange_free(struct exchange *x)
 {
     if (x == NULL)
         return;

@@ -28,8 +28,8 @@ struct exchange_env {
 };
 
 /* `tenant`: whose gateway socket this is. `target` as it stood in the request line. */
-struct exchange *exchange_new(const struct exchange_env *env, const char *tenant,
-                              const char *target);
+struct exchange *model_exchange_new(const struct exchange_env *env, const char *tenant,
+                                    const char *target);
 /* One call for each request header. Strings are copied. */
 void exchange_header(struct exchange *x, const char *name, const char *value);
 /* After the headers. Decides whether the caller may speak at all; the answer is given later. */
@@ -44,11 +44,11 @@ struct exchange_answer {
 };
 
 /* After the body: waits for the head of the answer, the provider's or our own. */
-void exchange_run(struct exchange *x, struct exchange_answer *out);
+void model_exchange_run(struct exchange *x, struct exchange_answer *out);
 /* Waits for the next part of the answer's body. *out_n == 0: it is complete. An error means that
    the answer breaks off here, and the host must see that. */
 err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n);
 /* NULL-safe. Before the answer was complete: the host went away. */
-void exchange_free(struct exchange *x);
+void model_exchange_free(struct exchange *x);
 
 #endif

@@ -45,7 +45,7 @@ static void *on_request_line(void *arg, const char *target, struct MHD_Connectio
     struct gateway *gateway = arg;
     (void)connection;
     struct call *call = mem_alloc(sizeof *call);
-    call->exchange = exchange_new(gateway->owner->env, gateway->tenant, target);
+    call->exchange = model_exchange_new(gateway->owner->env, gateway->tenant, target);
     return call;
 }
 
@@ -120,7 +120,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return MHD_YES;
     }
     struct exchange_answer answer;
-    exchange_run(call->exchange, &answer);
+    model_exchange_run(call->exchange, &answer);
     return send_answer(connection, call->exchange, &answer);
 }
 
@@ -133,7 +133,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     (void)why;
     if (call == NULL)
         return;
-    exchange_free(call->exchange);
+    model_exchange_free(call->exchange);
     mem_free(call);
     *state = NULL;
 }

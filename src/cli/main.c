@@ -1,0 +1,178 @@
+/* pi-managed: finds the command, or the role when the parent started us. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/control.h"
+#include "base/log.h"
+#include "broker/broker.h"
+#include "cli/command.h"
+#include "cli/logging.h"
+#include "cli/setup.h"
+#include "harness/launch.h"
+#include "parent/maker.h"
+#include "parent/roles.h"
+
+static const struct option no_options[] = {{0}};
+
+static int print_version(const struct invocation *call)
+{
+    (void)call;
+    printf("pi-managed %s\n", PM_VERSION);
+    return 0;
+}
+
+static const struct command version_command = {
+    .name = "version",
+    .arguments = "",
+    .summary = "Prints the version.",
+    .options = no_options,
+    .run = print_version,
+};
+
+static const struct command *const commands[] = {
+    &serve_command,       &init_command,     &doctor_command,     &export_command,
+    &key_create_command,  &key_list_command, &key_revoke_command, &tenant_create_command,
+    &tenant_list_command, &version_command,
+};
+#define COMMAND_COUNT (sizeof commands / sizeof *commands)
+
+static int run_control(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return control_main();
+}
+
+static int run_broker(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return broker_main();
+}
+
+static int run_maker(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return maker_main();
+}
+
+static int run_setup(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return setup_main();
+}
+
+/* What the parent starts. log_init keeps the name, so it is a literal. */
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+} roles[] = {
+    {"control", run_control}, {"broker", run_broker}, {"host", host_launcher_main},
+    {"maker", run_maker},     {"setup", run_setup},
+};
+
+static const char *word_after(int argc, char **argv, const char *option)
+{
+    for (int i = 0; i + 1 < argc; i++) {
+        if (strcmp(argv[i], option) == 0)
+            return argv[i + 1];
+    }
+    return "";
+}
+
+/* argv: pi-managed --role NAME [--log-format F] [--log-level L] … */
+static int run_role(int argc, char **argv)
+{
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        if (strcmp(argv[2], roles[i].name) != 0)
+            continue;
+        role_enter(roles[i].name);
+        log_init(roles[i].name, logging_format(word_after(argc, argv, "--log-format")),
+                 logging_level(word_after(argc, argv, "--log-level")));
+        return roles[i].run(argc, argv);
+    }
+    fprintf(stderr, "pi-managed: there is no role %s\n", argv[2]);
+    return 2;
+}
+
+static void print_help(void)
+{
+    printf("pi-managed %s: runs Pi coding agents durably, in sandboxes.\n\n", PM_VERSION);
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        char left[40];
+        snprintf(left, sizeof left, "%s %s", commands[i]->name, commands[i]->arguments);
+        printf("  %-24s %s\n", left, commands[i]->summary);
+    }
+    printf("\npi-managed COMMAND --help shows its options.\n");
+}
+
+/* How many words of argv name the command: 1, 2, or 0 if they do not. */
+static int words_matching(const char *name, int argc, char **argv)
+{
+    const char *space = strchr(name, ' ');
+    if (space == NULL)
+        return strcmp(argv[0], name) == 0 ? 1 : 0;
+    size_t n = (size_t)(space - name);
+    return argc > 1 && strlen(argv[0]) == n && memcmp(argv[0], name, n) == 0 &&
+                   strcmp(argv[1], space + 1) == 0
+               ? 2
+               : 0;
+}
+
+static int unknown_command(int argc, char **argv)
+{
+    const char *names[COMMAND_COUNT + 1] = {0};
+    char asked[128];
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        names[i] = commands[i]->name;
+    bool two = argc > 1 && argv[1][0] != '-';
+    snprintf(asked, sizeof asked, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
+    const char *near = nearest_name(asked, names);
+    if (near == NULL)
+        near = nearest_name(argv[0], names);
+    fprintf(stderr, "pi-managed: there is no command %s%s%s%s\nSee: pi-managed --help\n", asked,
+            near ? "; do you mean " : "", near ? near : "", near ? "?" : "");
+    return 2;
+}
+
+static bool asks_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
+        int words = words_matching(commands[i]->name, argc, argv);
+        if (words == 0)
+            continue;
+        if (asks_help(argc - words, argv + words)) {
+            command_help(commands[i]);
+            return 0;
+        }
+        struct invocation call;
+        int status = options_parse(commands[i], argc - words, argv + words, &call);
+        return status ? status : commands[i]->run(&call);
+    }
+    return unknown_command(argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 3 && strcmp(argv[1], "--role") == 0)
+        return run_role(argc, argv);
+    if (argc < 2 || asks_help(1, argv + 1) || strcmp(argv[1], "help") == 0) {
+        print_help();
+        return argc < 2 ? 2 : 0;
+    }
+    if (strcmp(argv[1], "--version") == 0)
+        return print_version(NULL);
+    return run_command(argc - 1, argv + 1);
+}
