@@ -5,6 +5,16 @@
 
 #include "http/http.h"
 
+/* Drops a character that was cut in the middle at the end. */
+static void trim_character(char *text)
+{
+    size_t n = strlen(text), back = 1;
+    while (back <= 3 && back < n && (text[n - back] & 0xc0) == 0x80)
+        back++;
+    if (back <= n && !str_is_utf8((struct str){text + n - back, back}))
+        text[n - back] = 0;
+}
+
 /* The path is a JSON pointer that grows and shrinks with the walk; too long a name is cut. */
 static size_t path_push(struct fields *f, const char *name)
 {
@@ -19,7 +29,8 @@ static size_t path_push(struct fields *f, const char *name)
         if (escaped)
             f->path[at++] = *name == '~' ? '0' : '1';
     }
-    f->path[before + str_utf8_floor((struct str){f->path + before, at - before}, at - before)] = 0;
+    f->path[at] = 0;
+    trim_character(f->path);
     return before;
 }
 
@@ -39,9 +50,10 @@ static void problem(struct fields *f, const char *code, const char *fmt, va_list
 {
     char text[ERR_TEXT_MAX / 2];
     vsnprintf(text, sizeof text, fmt, ap);
+    trim_character(text);
     if (f->count == 0) {
         snprintf(f->code, sizeof f->code, "%s", code ? code : "");
-        snprintf(f->first, sizeof f->first, "%.200s%s%s", f->path[0] ? f->path + 1 : "",
+        snprintf(f->first, sizeof f->first, "%s%s%s", f->path[0] ? f->path + 1 : "",
                  f->path[0] ? ": " : "", text);
     }
     if (f->count++ < FIELDS_PROBLEMS_MAX && f->report)
@@ -289,7 +301,7 @@ err fields_result(const struct fields *f)
     if (f->count > 1)
         snprintf(more, sizeof more, " (and %zu more problem%s)", f->count - 1,
                  f->count > 2 ? "s" : "");
-    return fail_as(E_INVALID, f->code, "%.440s%s", f->first, more);
+    return fail_as(E_INVALID, f->code, "%s%s", f->first, more);
 }
 
 err fields_check(struct fields *f, const json_t *object, const struct field *table)
