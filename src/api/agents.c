@@ -329,9 +329,9 @@ static err find_agent(struct db_conn *c, const char *tenant, struct str id, int6
     err e = db_next(r) ? read_agent(r, out) : E_NOT_FOUND;
     TRY(db_rows_done(r));
     if (e == E_NOT_FOUND)
-        return version ? fail(E_NOT_FOUND, "there is no version %lld of such an agent",
-                              (long long)version)
-                       : fail(E_NOT_FOUND, "there is no agent with this id");
+        return version ? fail_as(E_NOT_FOUND, "agent_not_found",
+                                 "there is no version %lld of such an agent", (long long)version)
+                       : fail_as(E_NOT_FOUND, "agent_not_found", "there is no agent with this id");
     return e;
 }
 
@@ -486,7 +486,7 @@ static err version_in(struct db_conn *c, void *arg)
     struct ctx *ctx = arg;
     uint64_t version;
     if (!str_to_u64(ctx->params[1], &version) || version == 0 || version > INT32_MAX)
-        return fail(E_NOT_FOUND, "there is no such version");
+        return fail_as(E_NOT_FOUND, "agent_not_found", "there is no such version");
     struct agent a;
     TRY(find_agent(c, ctx->tenant, ctx->params[0], (int64_t)version, &a));
     return reply_json(ctx, 200, agent_json(&a));

@@ -191,7 +191,7 @@ static err read_environment(struct db_rows *r, struct environment *out)
 
 static err no_such_environment(void)
 {
-    return fail(E_NOT_FOUND, "there is no environment with this id");
+    return fail_as(E_NOT_FOUND, "environment_not_found", "there is no environment with this id");
 }
 
 static err find(struct db_conn *c, const char *tenant, struct str id, struct environment *out)

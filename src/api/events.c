@@ -220,7 +220,7 @@ static err events_withdraw(struct ctx *ctx)
     TRY(ctx_session(ctx, &row));
     struct str id = arena_str(ctx->arena, ctx->params[1]);
     if (!id_valid(id, "evt"))
-        return fail(E_NOT_FOUND, "there is no event with this id");
+        return fail_as(E_NOT_FOUND, "event_not_found", "there is no event with this id");
     TRY(session_withdraw(ctx->service->sessions, ctx->tenant, row.id, id.p));
     return reply_empty(ctx, 204);
 }

@@ -93,7 +93,7 @@ err key_revoke(struct db_conn *c, const char *tenant, struct str id, int64_t now
 {
     int64_t changed;
     TRY(db_exec(c, sql_revoke, DB_ARGS(DB_C(tenant), DB_S(id), DB_I(now_ms)), &changed));
-    return changed ? 0 : fail(E_NOT_FOUND, "there is no API key with this id");
+    return changed ? 0 : fail_as(E_NOT_FOUND, "key_not_found", "there is no API key with this id");
 }
 
 err tenant_insert(struct db_conn *c, const char *name, int64_t now_ms, char *out_id)
