@@ -1,9 +1,9 @@
 // Agents: validation, versions, names, archive, lists.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
 import {
-    MODEL, agentBody, allPages, assertPaths, assertProblem, createTenant, uniqueName,
+    MODEL, agentBody, allPages, assertPaths, assertProblem, createTenant, startService,
+    uniqueName,
 } from "./support.mjs";
 
 let service;

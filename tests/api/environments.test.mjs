@@ -1,9 +1,9 @@
 // Environments: validation, limits that must be enforced, lifecycle.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
 import {
-    assertPaths, assertProblem, createSession, createTenant, environmentBody, uniqueName,
+    assertPaths, assertProblem, createSession, createTenant, environmentBody, startService,
+    uniqueName,
 } from "./support.mjs";
 
 let service;

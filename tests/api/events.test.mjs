@@ -2,8 +2,7 @@
 // does is tested elsewhere; an interrupt of an idle session is an event that needs no model.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
-import { allPages, assertPaths, assertProblem, createSession } from "./support.mjs";
+import { allPages, assertPaths, assertProblem, createSession, startService } from "./support.mjs";
 
 let service, session, path;
 before(async () => {

@@ -1,8 +1,7 @@
 // What holds for every route: methods, media types, sizes, targets, problems, idempotency, health.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
-import { agentBody, assertProblem, environmentBody } from "./support.mjs";
+import { agentBody, assertProblem, environmentBody, startService } from "./support.mjs";
 
 let service;
 before(async () => { service = await startService(); });

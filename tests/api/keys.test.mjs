@@ -1,8 +1,9 @@
 // API keys (R14): scopes, what is shown once, revocation, bad tokens.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
-import { agentBody, allPages, assertPaths, assertProblem, createTenant, uniqueName } from "./support.mjs";
+import {
+    agentBody, allPages, assertPaths, assertProblem, createTenant, startService, uniqueName,
+} from "./support.mjs";
 
 let service;
 before(async () => { service = await startService(); });

@@ -1,10 +1,9 @@
 // Sessions: the three agent forms, overrides, lists and their cursors, delete.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { startService } from "../support/service.mjs";
 import {
     MODEL, agentBody, allPages, assertPaths, assertProblem, createSession, createTenant,
-    environmentBody, uniqueName,
+    environmentBody, startService, uniqueName,
 } from "./support.mjs";
 
 let service, agent, environment;
