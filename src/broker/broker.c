@@ -79,7 +79,8 @@ static void on_note(void *arg, const struct parent_message *m, int fds[FD_PASS_M
         control_attach(b->env.control, fd_take(&fds[0]));
         break;
     case PARENT_NOTE_GATEWAY:
-        if (gateways_open(b->gateways, m->host.id, m->host.tenant, fd_take(&fds[0])) != 0)
+        if (fds[0] < 0 ? gateways_bind(b->gateways, m->host.id, m->host.tenant)
+                       : gateways_open(b->gateways, m->host.id, m->host.tenant, fd_take(&fds[0])))
             log_error("%s", err_text());
         break;
     case PARENT_NOTE_HOST_EXIT:

@@ -22,7 +22,7 @@ struct gateway {
     struct gateway *next;
     struct gateways *owner;
     uint32_t host;
-    char tenant[ID_MAX];
+    char tenant[ID_MAX]; /* guarded by the owner's lock: a spare host gets it later */
     struct MHD_Daemon *daemon;
 };
 
@@ -45,7 +45,12 @@ static void *on_request_line(void *arg, const char *target, struct MHD_Connectio
     struct gateway *gateway = arg;
     (void)connection;
     struct call *call = mem_alloc(sizeof *call);
-    call->exchange = model_exchange_new(gateway->owner->env, gateway->tenant, target);
+    char tenant[ID_MAX];
+    {
+        AUTO_LOCK(&gateway->owner->lock);
+        memcpy(tenant, gateway->tenant, sizeof tenant);
+    }
+    call->exchange = model_exchange_new(gateway->owner->env, tenant, target);
     return call;
 }
 
@@ -189,6 +194,18 @@ err gateways_open(struct gateways *g, uint32_t host, const char *tenant, int tak
     gateway->next = g->first;
     g->first = gateway;
     return 0;
+}
+
+err gateways_bind(struct gateways *g, uint32_t host, const char *tenant)
+{
+    AUTO_LOCK(&g->lock);
+    for (struct gateway *at = g->first; at; at = at->next) {
+        if (at->host != host)
+            continue;
+        snprintf(at->tenant, sizeof at->tenant, "%s", tenant);
+        return 0;
+    }
+    return fail(E_NOT_FOUND, "there is no model gateway of host %u", host);
 }
 
 /* Stopping closes each connection's socket, which its thread takes for the host's hang-up. */

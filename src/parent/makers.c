@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -25,7 +26,8 @@
 
 struct maker {
     pid_t pid; /* 0: free */
-    int fd;    /* -1 once it answered */
+    int fd;    /* -1 once it answered or hung up */
+    bool answered;
     int64_t started_ms, deadline_ms;
     struct parent_message request;
 };
@@ -276,6 +278,7 @@ static void start_maker(struct makers *s, struct maker *k, const struct parent_m
     }
     struct maker_request *r = mem_alloc(sizeof *r);
     k->request = *m;
+    k->answered = false;
     k->started_ms = now_ms;
     k->deadline_ms = now_ms + MAKER_TIMEOUT_MS;
     err e = fill_request(s, m, r);
@@ -419,43 +422,53 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
     log_bind(NULL, NULL);
 }
 
-void makers_readable(struct makers *s, int fd, int64_t now_ms)
+/* Without an answer nothing is said here: the exit status tells more (makers_exited). */
+static void take_answer(struct makers *s, struct maker *k, int64_t now_ms)
 {
-    struct maker *k = NULL;
-    for (size_t i = 0; i < MAKERS_MAX; i++) {
-        if (s->makers[i].fd == fd)
-            k = &s->makers[i];
-    }
-    if (k == NULL)
-        return;
     struct parent_message *reply = mem_alloc(sizeof *reply);
     int fds[FD_PASS_MAX];
     size_t n = 0;
-    err e = fd_recv(fd, reply, sizeof *reply, &n, fds);
+    const char *id = k->request.sandbox.spec.id;
+    err e = fd_recv(k->fd, reply, sizeof *reply, &n, fds);
     fd_close(&k->fd);
     if (e || n != sizeof *reply) {
-        refuse(s, &k->request, fail(E_INTERNAL, "the sandbox maker died; the log says why"));
-    } else {
-        const char *id = k->request.sandbox.spec.id;
-        if (k->request.verb == PARENT_SANDBOX_DESTROY && reply->status == 0)
-            finish_destroy(s, id);
-        if (k->request.verb == PARENT_SANDBOX_START && reply->status == 0)
-            snprintf(reply->sandbox.socket, sizeof reply->sandbox.socket,
-                     "%s/sandboxes/%s/agent.sock", s->o.control_dir, id);
-        log_verb(k, reply, now_ms);
-        answer(s, &k->request, reply);
+        mem_free(reply);
+        return;
     }
+    k->answered = true;
+    if (k->request.verb == PARENT_SANDBOX_DESTROY && reply->status == 0)
+        finish_destroy(s, id);
+    if (k->request.verb == PARENT_SANDBOX_START && reply->status == 0)
+        snprintf(reply->sandbox.socket, sizeof reply->sandbox.socket, "%s/sandboxes/%s/agent.sock",
+                 s->o.control_dir, id);
+    log_verb(k, reply, now_ms);
+    answer(s, &k->request, reply);
     mem_free(reply);
 }
 
-void makers_exited(struct makers *s, pid_t pid, int64_t now_ms)
+void makers_readable(struct makers *s, int fd, int64_t now_ms)
+{
+    for (size_t i = 0; i < MAKERS_MAX; i++) {
+        if (s->makers[i].fd == fd)
+            take_answer(s, &s->makers[i], now_ms);
+    }
+}
+
+void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms)
 {
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         struct maker *k = &s->makers[i];
         if (k->pid != pid)
             continue;
         if (k->fd >= 0) /* its answer may still be in the socket */
-            makers_readable(s, k->fd, now_ms);
+            take_answer(s, k, now_ms);
+        if (!k->answered)
+            refuse(s, &k->request,
+                   WIFSIGNALED(status)
+                       ? fail(E_INTERNAL, "the sandbox maker was killed by signal %d",
+                              WTERMSIG(status))
+                       : fail(E_INTERNAL, "the sandbox maker ended without an answer (status %d)",
+                              WEXITSTATUS(status)));
         k->pid = 0;
         start_waiting(s, now_ms);
         return;

@@ -39,7 +39,8 @@ void makers_request(struct makers *s, const struct parent_message *m, int64_t no
 /* Descriptors to poll for reading, MAKERS_MAX at most. */
 size_t makers_poll(const struct makers *s, struct pollfd *out);
 void makers_readable(struct makers *s, int fd, int64_t now_ms);
-void makers_exited(struct makers *s, pid_t pid, int64_t now_ms); /* any pid */
+/* Any pid; status as of waitpid. */
+void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms);
 /* Ends makers that ran too long. Returns when to call again, INT64_MAX if never. */
 int64_t makers_tick(struct makers *s, int64_t now_ms);
 /* Whoever asked is gone: what waits is dropped, what runs finishes unheard. */

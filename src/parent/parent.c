@@ -430,7 +430,7 @@ static void reap(struct parent *p)
             log_info("host %u ended (%s)", host.id, describe_status(status, text, sizeof text));
             note_host_exit(p, &host, status);
         } else {
-            makers_exited(p->makers, pid, now_ms());
+            makers_exited(p->makers, pid, status, now_ms());
         }
     }
 }
