@@ -77,7 +77,7 @@ static void *read_link(void *arg)
     AUTO_BUF scratch = {0};
     for (;;) {
         AUTO_JSON m = NULL;
-        err e = frame_read(fd, &scratch, &m);
+        err e = broker_frame_read(fd, &scratch, &m);
         if (e && e != E_CLOSED)
             log_error("the link to control broke: %s", err_text());
         if (e) {
@@ -138,7 +138,7 @@ err control_send(struct control *c, json_t *take_message)
     AUTO_LOCK(&c->send_lock);
     if (c->fd < 0)
         return fail(E_UNAVAILABLE, "the control process is not connected");
-    return frame_write(c->fd, message);
+    return broker_frame_write(c->fd, message);
 }
 
 void control_free(struct control *c)

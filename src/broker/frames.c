@@ -33,7 +33,7 @@ static err read_object(struct str text, json_t **out)
     return 0;
 }
 
-err frame_encode(const json_t *message, struct buf *out)
+err broker_frame_encode(const json_t *message, struct buf *out)
 {
     size_t start = out->n;
     buf_add(out, "\0\0\0\0", FRAME_HEADER_BYTES);
@@ -48,7 +48,7 @@ err frame_encode(const json_t *message, struct buf *out)
     return 0;
 }
 
-err frame_parse(struct str bytes, size_t *out_used, json_t **out)
+err broker_frame_parse(struct str bytes, size_t *out_used, json_t **out)
 {
     *out_used = 0;
     *out = NULL;
@@ -63,7 +63,7 @@ err frame_parse(struct str bytes, size_t *out_used, json_t **out)
     return 0;
 }
 
-err frame_read(int fd, struct buf *scratch, json_t **out)
+err broker_frame_read(int fd, struct buf *scratch, json_t **out)
 {
     char header[FRAME_HEADER_BYTES];
     size_t n = 0;
@@ -75,9 +75,9 @@ err frame_read(int fd, struct buf *scratch, json_t **out)
     return read_object((struct str){scratch->p, n}, out);
 }
 
-err frame_write(int fd, const json_t *message)
+err broker_frame_write(int fd, const json_t *message)
 {
     AUTO_BUF frame = {0};
-    TRY(frame_encode(message, &frame));
+    TRY(broker_frame_encode(message, &frame));
     return fd_write_full(fd, frame.p, frame.n);
 }

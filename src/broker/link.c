@@ -53,7 +53,7 @@ static void send_message(struct broker_link *l, json_t *take_message)
 {
     AUTO_JSON message = take_message;
     AUTO_BUF frame = {0};
-    if (frame_encode(message, &frame) != 0) {
+    if (broker_frame_encode(message, &frame) != 0) {
         log_error("%s", err_text());
         return;
     }
@@ -143,7 +143,7 @@ static void *read_frames(void *arg)
         err e;
         for (;;) {
             AUTO_JSON m = NULL;
-            e = frame_read(fd, &scratch, &m);
+            e = broker_frame_read(fd, &scratch, &m);
             if (e) {
                 m = NULL;
                 break;
@@ -221,7 +221,7 @@ static err encode_open(const struct broker_session *s, struct buf *out)
                             "custom", (int)s->custom, "sealed", sealed_json(s->sealed));
     if (m == NULL)
         return fail(E_INVALID, "a session with text that is not UTF-8");
-    return frame_encode(m, out);
+    return broker_frame_encode(m, out);
 }
 
 void broker_open_session(struct broker_link *l, const struct broker_session *s)
