@@ -16,7 +16,8 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.join(HERE, "../..");
 const RUNTIME = path.join(ROOT, "build/runtime");
 const NODE = path.join(RUNTIME, "node/bin/node");
-const DRIVER = process.env.CONFINE_DRIVER ?? path.join(ROOT, "build/tests/support/confine_driver");
+const BUILD = process.env.PI_MANAGED_BIN ? path.dirname(process.env.PI_MANAGED_BIN) : path.join(ROOT, "build");
+const DRIVER = path.join(BUILD, "tests/support/confine_driver");
 const ALLOWED = new Set(["its own gateway"]);
 
 let world;
