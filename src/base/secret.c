@@ -1,6 +1,7 @@
 #include "base/secret.h"
 
 #include <sodium.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 struct secret {
@@ -12,7 +13,9 @@ struct secret *secret_new(struct str bytes)
 {
     if (sodium_init() < 0)
         abort();
-    struct secret *s = sodium_malloc(sizeof *s + bytes.n + 1);
+    /* sodium puts the end of an object against a guard page: only a whole multiple is aligned. */
+    size_t align = _Alignof(max_align_t);
+    struct secret *s = sodium_malloc((sizeof *s + bytes.n + align) / align * align);
     if (s == NULL)
         abort();
     s->n = bytes.n;

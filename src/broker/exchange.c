@@ -59,7 +59,8 @@ struct exchange {
     struct request *request;
     struct upstream *upstream;
     struct wire_meter meter;
-    bool metering; /* the answer is an event stream with a good status */
+    bool metering; /* the answer has a good status */
+    int64_t left;  /* of the answer's body; -1: not known before its end */
     int64_t begin_ms, go_ms, first_ms;
 
     int status;     /* what the host gets */
@@ -110,7 +111,7 @@ static bool is_ours(const char *name)
     return false;
 }
 
-void exchange_header(struct exchange *x, const char *name, const char *value)
+void model_exchange_header(struct exchange *x, const char *name, const char *value)
 {
     if (strcasecmp(name, BROKER_TOKEN_HEADER) == 0)
         x->token = str_of(arena_strdup(x->arena, value));
@@ -202,7 +203,7 @@ static void admit(struct exchange *x, const char *method)
         answer(x, 400, "model_bad_request", "the request has too many headers");
 }
 
-void exchange_admit(struct exchange *x, const char *method, int host_fd)
+void model_exchange_admit(struct exchange *x, const char *method, int host_fd)
 {
     x->host_fd = host_fd;
     drop_connection_headers(x);
@@ -228,7 +229,7 @@ static void give_spool_back(struct exchange *x)
     x->spooled = 0;
 }
 
-void exchange_body(struct exchange *x, struct str part)
+void model_exchange_body(struct exchange *x, struct str part)
 {
     if (x->status)
         return; /* refused already: what still comes is not kept */
@@ -424,9 +425,17 @@ static bool is_event_stream(const struct upstream *u)
            (encoding == NULL || strcasecmp(encoding, "identity") == 0);
 }
 
+static int64_t content_length(const struct upstream *u)
+{
+    const char *text = upstream_header(u, "content-length");
+    uint64_t n;
+    return text && str_to_u64(str_of(text), &n) && n < INT64_MAX ? (int64_t)n : -1;
+}
+
 static void take_head(struct exchange *x, int status)
 {
     x->status = status;
+    x->left = content_length(x->upstream);
     classify_status(x);
     if (x->error_code[0] == 0) {
         /* An answer that is no event stream is metered by size alone. */
@@ -451,13 +460,6 @@ static void own_answer(struct exchange *x, struct exchange_answer *out)
                                     .length = (int64_t)x->own.n};
 }
 
-static int64_t content_length(const struct upstream *u)
-{
-    const char *text = upstream_header(u, "content-length");
-    uint64_t n;
-    return text && str_to_u64(str_of(text), &n) && n < INT64_MAX ? (int64_t)n : -1;
-}
-
 /* No answer came. What was sent is metered before the status becomes ours. */
 static void answer_failure(struct exchange *x, err e)
 {
@@ -472,28 +474,6 @@ static void answer_failure(struct exchange *x, err e)
         answer_problem(x, code, text);
     }
     close_upstream(x);
-}
-
-void model_exchange_run(struct exchange *x, struct exchange_answer *out)
-{
-    int status = 0;
-    if (x->status == 0)
-        wait_for_go(x);
-    if (x->status == 0) {
-        err e = open_upstream(x);
-        if (!e)
-            e = upstream_head(x->upstream, &status);
-        if (e)
-            answer_failure(x, e);
-    }
-    if (x->status) {
-        own_answer(x, out);
-        return;
-    }
-    take_head(x, status);
-    out->status = status;
-    out->headers = upstream_headers(x->upstream, &out->header_count);
-    out->length = content_length(x->upstream);
 }
 
 /* Relaying */
@@ -561,13 +541,37 @@ static void mask_key(struct exchange *x)
         memset(hit, '*', key.n);
 }
 
+/* The upstream stays: the answer's headers are its. */
 static void finish(struct exchange *x)
 {
+    request_set_upstream(x->request, -1);
     judge_answer(x);
     mask_key(x);
     report(x);
-    close_upstream(x);
-    give_spool_back(x);
+}
+
+void model_exchange_run(struct exchange *x, struct exchange_answer *out)
+{
+    int status = 0;
+    if (x->status == 0)
+        wait_for_go(x);
+    if (x->status == 0) {
+        err e = open_upstream(x);
+        if (!e)
+            e = upstream_head(x->upstream, &status);
+        if (e)
+            answer_failure(x, e);
+    }
+    if (x->status) {
+        own_answer(x, out);
+        return;
+    }
+    take_head(x, status);
+    out->status = status;
+    out->headers = upstream_headers(x->upstream, &out->header_count);
+    out->length = x->left;
+    if (x->left == 0)
+        finish(x); /* nobody will ask for a body */
 }
 
 static size_t read_own(struct exchange *x, char *p, size_t cap)
@@ -580,9 +584,9 @@ static size_t read_own(struct exchange *x, char *p, size_t cap)
     return n;
 }
 
-err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
+err model_exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
 {
-    if (x->upstream == NULL) {
+    if (x->answered_by_us || x->reported) {
         *out_n = x->answered_by_us ? read_own(x, p, cap) : 0;
         return 0;
     }
@@ -595,7 +599,9 @@ err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
         return e;
     }
     follow(x, (struct str){p, *out_n});
-    if (*out_n == 0)
+    if (x->left >= 0)
+        x->left -= (int64_t)*out_n;
+    if (*out_n == 0 || x->left == 0) /* nobody asks again when the length was known */
         finish(x);
     return 0;
 }

@@ -31,10 +31,10 @@ struct exchange_env {
 struct exchange *model_exchange_new(const struct exchange_env *env, const char *tenant,
                                     const char *target);
 /* One call for each request header. Strings are copied. */
-void exchange_header(struct exchange *x, const char *name, const char *value);
+void model_exchange_header(struct exchange *x, const char *name, const char *value);
 /* After the headers. Decides whether the caller may speak at all; the answer is given later. */
-void exchange_admit(struct exchange *x, const char *method, int host_fd);
-void exchange_body(struct exchange *x, struct str part);
+void model_exchange_admit(struct exchange *x, const char *method, int host_fd);
+void model_exchange_body(struct exchange *x, struct str part);
 
 struct exchange_answer {
     int status;
@@ -47,7 +47,7 @@ struct exchange_answer {
 void model_exchange_run(struct exchange *x, struct exchange_answer *out);
 /* Waits for the next part of the answer's body. *out_n == 0: it is complete. An error means that
    the answer breaks off here, and the host must see that. */
-err exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n);
+err model_exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n);
 /* NULL-safe. Before the answer was complete: the host went away. */
 void model_exchange_free(struct exchange *x);
 

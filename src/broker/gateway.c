@@ -58,7 +58,7 @@ static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char 
                                  const char *value)
 {
     (void)kind;
-    exchange_header(arg, name, value ? value : "");
+    model_exchange_header(arg, name, value ? value : "");
     return MHD_YES;
 }
 
@@ -73,7 +73,7 @@ static ssize_t on_read(void *arg, uint64_t position, char *p, size_t cap)
 {
     (void)position;
     size_t n = 0;
-    if (exchange_read(arg, p, cap, &n) != 0)
+    if (model_exchange_read(arg, p, cap, &n) != 0)
         return MHD_CONTENT_READER_END_WITH_ERROR;
     return n ? (ssize_t)n : MHD_CONTENT_READER_END_OF_STREAM;
 }
@@ -116,11 +116,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
     if (!call->admitted) {
         call->admitted = true;
         MHD_get_connection_values(connection, MHD_HEADER_KIND, on_header, call->exchange);
-        exchange_admit(call->exchange, method, socket_of(connection));
+        model_exchange_admit(call->exchange, method, socket_of(connection));
         return MHD_YES;
     }
     if (*part_n) {
-        exchange_body(call->exchange, (struct str){part, *part_n});
+        model_exchange_body(call->exchange, (struct str){part, *part_n});
         *part_n = 0;
         return MHD_YES;
     }

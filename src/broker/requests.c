@@ -6,6 +6,7 @@
 #include "base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,7 @@ void request_free(struct request *r)
             r->next->prev = r->prev;
         r->table->count--;
     }
+    fd_close(&r->upstream_fd);
     fd_close(&r->wake_fd);
     r->magic = 0;
     mem_free(r);
@@ -137,8 +139,10 @@ enum request_state request_state(struct request *r, struct request_refusal *out_
 
 void request_set_upstream(struct request *r, int fd)
 {
+    int copy = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     AUTO_LOCK(&r->table->lock);
-    r->upstream_fd = fd;
+    fd_close(&r->upstream_fd);
+    r->upstream_fd = copy;
     if (fd >= 0 && r->state == REQUEST_CANCELLED)
         shutdown(fd, SHUT_RDWR);
 }

@@ -37,7 +37,8 @@ struct request {
     /* guarded by the table's lock */
     enum request_state state;
     struct request_refusal refusal;
-    int upstream_fd; /* -1; cancelling shuts it down even while the host's slow reading blocks us */
+    int upstream_fd; /* ours, or -1; cancelling shuts it down even while the host's slow reading
+                        blocks us */
     struct request *next, *prev;
 };
 
@@ -50,7 +51,8 @@ void request_free(struct request *r); /* NULL-safe */
    passed (E_TIMEOUT). 0: see request_state(). */
 err request_wait(struct request *r, int host_fd, int64_t timeout_ms);
 enum request_state request_state(struct request *r, struct request_refusal *out_refusal);
-/* -1 when the connection is about to be closed. */
+/* The connection a cancel is to cut; kept as a copy of the descriptor. -1 when there is none any
+ * more. */
 void request_set_upstream(struct request *r, int fd);
 
 void requests_go(struct request_table *t, const char *id);
