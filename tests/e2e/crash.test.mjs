@@ -102,7 +102,7 @@ describe("crashes", { skip: serviceMissing }, () => {
         const stream = await session.stream();
         await session.say(`${call("sleep 1; echo survived")} THEN SAY ok`);
         await stream.until((frame) => frame.type === "agent.tool_use");
-        kill(roleOf(job.service, /bin\/node /));
+        kill(roleOf(job.service, /^\S*node --permission /));
         const frames = await stream.until((frame) => frame.type === "session.status_idle");
         await stream.close();
         assert.deepEqual(frames.at(-1).data.stopReason, { type: "end_turn" });
