@@ -308,7 +308,7 @@ static void interrupt(struct step *s)
         return;
     t->aborting = true;
     step_effect(s, EFFECT_REQUEST_CANCEL);
-    calls_cancel_all(s);
+    calls_cancel_all(s, false);
     if (t->in_run && t->host == HOST_OPEN) {
         step_effect(s, EFFECT_HOST_ABORT);
         return;
@@ -461,7 +461,7 @@ static void recover(struct step *s, const struct turn_input *in)
     request_expire(s, true);
     set_status(s, "running", NULL);
     if (t->aborting) { /* the interrupt was durable, its end was not */
-        calls_cancel_all(s);
+        calls_cancel_all(s, true);
         finish_interrupted(s);
         return;
     }

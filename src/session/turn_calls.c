@@ -245,10 +245,10 @@ void calls_result(struct step *s, const struct turn_input *in)
     }
 }
 
-void calls_cancel_all(struct step *s)
+void calls_cancel_all(struct step *s, bool after_crash)
 {
     for (struct call *c = s->t->calls; c; c = c->next) {
-        if (c->state == CALL_RUNNING) {
+        if (c->state == CALL_RUNNING || (after_crash && c->state == CALL_DECLARED)) {
             step_effect(s, EFFECT_TOOL_CANCEL)->id = arena_strdup(s->a, c->id);
         } else if (c->state == CALL_REQUESTED) {
             call_set_result(c, STR(INTERRUPTED_RESULT));

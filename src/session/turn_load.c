@@ -8,11 +8,31 @@
 
 #include <stdio.h>
 
+/* Pi's user message has one text: the blocks joined by LF (images stand behind it). */
+static void join_text(const json_t *content, struct buf *out)
+{
+    size_t i;
+    json_t *block;
+    bool first = true;
+    if (json_is_string(content))
+        buf_add(out, json_string_value(content), json_string_length(content));
+    json_array_foreach(content, i, block)
+    {
+        if (!str_is(json_get_str(block, "type"), "text"))
+            continue;
+        if (!first)
+            buf_add_char(out, '\n');
+        buf_add_str(out, json_get_str(block, "text"));
+        first = false;
+    }
+}
+
 struct queued *turn_queue_push(struct turn *t, const char *id, const json_t *event)
 {
     struct queued *q = mem_alloc(sizeof *q);
     snprintf(q->id, sizeof q->id, "%s", id);
     q->content = json_deep_copy(json_object_get(event, "content"));
+    join_text(q->content, &q->text);
     q->steer = str_is(json_get_str(event, "deliverAs"), "steer");
     struct queued **tail = &t->queue;
     while (*tail)
@@ -28,6 +48,7 @@ void turn_queue_drop(struct turn *t, struct queued *q)
         at = &(*at)->next;
     *at = q->next;
     json_decref(q->content);
+    buf_done(&q->text);
     mem_free(q);
 }
 
@@ -40,13 +61,22 @@ void turn_queue_drop_handed(struct turn *t)
     }
 }
 
-static void note_user(struct turn *t)
+/* Which message Pi wrote down. Not always the first that was handed over: a steer may have been
+   lost with its host and wait to be given again. */
+static void note_user(struct turn *t, const json_t *message)
 {
-    struct queued *q = t->queue;
-    while (q && !q->processed)
-        q = q->next;
-    if (q)
-        turn_queue_drop(t, q);
+    AUTO_BUF text = {0};
+    join_text(json_object_get(message, "content"), &text);
+    struct queued *found = NULL;
+    for (struct queued *q = t->queue; q; q = q->next) {
+        bool same = q->processed && str_eq(buf_str(&q->text), buf_str(&text));
+        if (same || (q->processed && found == NULL))
+            found = q;
+        if (same)
+            break;
+    }
+    if (found)
+        turn_queue_drop(t, found);
     t->last_role = LAST_USER;
     t->last_failed = false;
 }
@@ -69,7 +99,7 @@ static void note_message(struct turn *t, const json_t *entry)
     struct str role = json_get_str(message, "role");
     const char *call = json_get_c(message, "toolCallId");
     if (str_is(role, "user")) {
-        note_user(t);
+        note_user(t, message);
     } else if (str_is(role, "assistant")) {
         note_assistant(t, entry, message);
     } else if (str_is(role, "toolResult")) {

@@ -23,6 +23,7 @@ struct queued {
     struct queued *next;
     char id[ID_MAX];
     json_t *content;
+    struct buf text; /* of content, as Pi writes it: finds the user line that is this message */
     bool steer, processed;
 };
 
@@ -124,7 +125,8 @@ void calls_requested(struct step *s, const struct turn_input *in);
 void calls_try_start(struct step *s);
 void calls_update(struct step *s, const struct turn_input *in);
 void calls_result(struct step *s, const struct turn_input *in);
-void calls_cancel_all(struct step *s);
+/* After a crash of the service a call may run although nothing says so. */
+void calls_cancel_all(struct step *s, bool after_crash);
 bool calls_all_done(const struct turn *t);
 /* Looks for the results of calls that run or may have run; `declared_only`: of those that no host
    has asked for, and now none will. */

@@ -29,7 +29,8 @@ struct script {
     unsigned entries; /* made by Pi so far: their ids */
     char leaf[24];
     struct str *lines;
-    size_t n, cap;
+    json_t **entries_read;  /* the lines, read; NULL where one is no JSON */
+    size_t n, kept, cap;    /* kept: read, of which n count (a crash forgets some) */
     struct turn_output out; /* of the last step */
     struct buf told;
 };
@@ -78,6 +79,9 @@ static inline void script_free(struct script *s)
     turn_free(s->t);
     arena_free(s->a);
     buf_done(&s->told);
+    while (s->kept > 0)
+        json_decref(s->entries_read[--s->kept]);
+    mem_free(s->entries_read);
     mem_free(s->lines);
     mem_free(s);
 }
@@ -88,6 +92,8 @@ static inline void script_restart(struct script *s, size_t n)
     turn_free(s->t);
     s->t = script_machine(s);
     s->n = n;
+    while (s->kept > n)
+        json_decref(s->entries_read[--s->kept]);
     for (size_t i = 0; i < n; i++)
         turn_load_line(s->t, s->lines[i]);
 }
@@ -139,14 +145,12 @@ static inline void tell_control(struct buf *b, const json_t *entry)
         buf_printf(b, "%s", type);
 }
 
-static inline void tell_line(struct buf *b, struct str line)
+static inline void tell_line(struct buf *b, const json_t *entry)
 {
-    json_t *parsed = NULL;
-    if (json_read(line, &parsed)) {
+    if (entry == NULL) {
         buf_add_c(b, "unreadable");
         return;
     }
-    AUTO_JSON entry = parsed;
     const char *type = json_get_c(entry, "type"), *custom = json_get_c(entry, "customType");
     if (type && strcmp(type, "session") == 0)
         buf_add_c(b, "header");
@@ -211,20 +215,32 @@ static inline void script_keep(struct script *s, struct str line)
     if (s->n == s->cap) {
         s->cap = s->cap ? s->cap * 2 : 64;
         s->lines = mem_realloc(s->lines, s->cap * sizeof *s->lines);
+        s->entries_read = mem_realloc(s->entries_read, s->cap * sizeof *s->entries_read);
     }
-    s->lines[s->n++] = line; /* in the script's arena */
+    s->entries_read[s->n] = NULL;
+    if (json_read_log(line, &s->entries_read[s->n]))
+        s->entries_read[s->n] = NULL;
+    s->lines[s->n++] = line; /* its bytes live as long as the script */
+    s->kept = s->n;
+}
+
+/* One step, told by nobody. */
+static inline void script_feed(struct script *s, struct turn_input in)
+{
+    in.now_ms = s->now_ms;
+    turn_step(s->t, &in, s->a, &s->out);
+    for (size_t i = 0; i < s->out.line_count; i++)
+        script_keep(s, s->out.lines[i]);
 }
 
 /* One step. The text is valid until the next one. event_processed frames go without saying. */
 static inline const char *script_step(struct script *s, struct turn_input in)
 {
-    in.now_ms = s->now_ms;
-    turn_step(s->t, &in, s->a, &s->out);
+    script_feed(s, in);
     buf_clear(&s->told);
-    for (size_t i = 0; i < s->out.line_count; i++) {
-        script_keep(s, s->out.lines[i]);
-        buf_add_c(&s->told, i ? " " : "");
-        tell_line(&s->told, s->out.lines[i]);
+    for (size_t i = s->n - s->out.line_count; i < s->n; i++) {
+        buf_add_c(&s->told, s->told.n ? " " : "");
+        tell_line(&s->told, s->entries_read[i]);
     }
     bool any = false;
     for (const struct turn_effect *e = s->out.effects; e; e = e->next) {
@@ -462,7 +478,8 @@ static inline json_t *script_events(const struct script *s)
     json_t *events = json_array();
     struct projection *p = projection_new(SCRIPT_SESSION);
     for (size_t i = 0; i < s->n; i++)
-        projection_feed(p, s->lines[i], collect_event, events);
+        if (s->entries_read[i])
+            projection_feed_json(p, s->entries_read[i], collect_event, events);
     projection_free(p);
     return events;
 }
