@@ -752,6 +752,75 @@ static void numbers_beyond_64_bits_do_not_lose_a_line(void **state)
     assert_string_equal(script_tell_events(s), "message run_started start:1 tool_use:a end:1");
 }
 
+/* ---- R26: after a crash (turn_recovery.c plays them all) ---- */
+
+static void calls_open_at_a_crash_are_looked_for(void **state)
+{
+    struct script *s = *state;
+    begin_calls(s, "a b c");
+    tool_result(s, "b");
+    script_restart(s, s->n);
+    assert_true(turn_needs_recovery(s->t));
+    assert_string_equal(recover(s), "> status:running attach:a attach:c warm open");
+    assert_string_equal(tool_result(s, "a"), "result:a");
+    assert_string_equal(opened(s), "");
+    assert_string_equal(tool_result(s, "c"), "> resume(a,b,c)");
+}
+
+static void a_request_cut_by_a_crash_is_made_again(void **state)
+{
+    struct script *s = *state;
+    begin(s);
+    script_restart(s, s->n);
+    assert_string_equal(recover(s), "end:1!request_lost > status:running warm open");
+    assert_string_equal(opened(s), "> resume()");
+    assert_string_equal(request(s, "r9"), "start:2 > go:r9");
+}
+
+static void a_message_that_came_before_a_crash_is_run(void **state)
+{
+    struct script *s = *state;
+    post(s, "m1", "hi");
+    script_restart(s, 2); /* header inbox:m1 */
+    assert_false(turn_is_running(s->t));
+    assert_true(turn_needs_recovery(s->t));
+    assert_string_equal(recover(s), "run_started > status:running warm open");
+}
+
+static void an_interrupt_before_a_crash_still_takes_the_message(void **state)
+{
+    struct script *s = *state;
+    post(s, "m1", "hi");
+    post_interrupt(s, "i1");
+    script_restart(s, 4); /* header inbox:m1 run_started inbox:i1 */
+    assert_string_equal(recover(s), "withdrawn:m1 idle:interrupted > status:running status:idle");
+    assert_true(turn_is_quiet(s->t));
+}
+
+static void an_interrupt_before_a_crash_leaves_the_queue(void **state)
+{
+    struct script *s = *state;
+    begin_calls(s, "a");
+    post(s, "m2", "two");
+    post_interrupt(s, "i1");
+    script_restart(s, s->n);
+    assert_string_equal(recover(s), "result:a(cut) idle:interrupted run_started > status:running "
+                                    "cancel:a status:idle status:running warm open");
+    assert_string_equal(opened(s), "processed:m2 > prompt(two)");
+}
+
+static void a_crash_after_a_failure_tells_it(void **state)
+{
+    struct script *s = *state;
+    begin(s);
+    request_failed(s, "r1", "model_overloaded", false);
+    pi_assistant(s, "error", "529");
+    script_restart(s, s->n);
+    recover(s);
+    assert_string_equal(opened(s), "error!model_overloaded/exhausted idle:retries_exhausted > "
+                                   "status:idle");
+}
+
 /* ---- forks ---- */
 
 static void a_fork_begins_idle_with_nothing_queued(void **state)
@@ -832,6 +901,12 @@ int main(void)
         TEST(calls_that_share_an_id_all_get_a_result),
         TEST(a_call_id_may_come_again_in_a_later_turn),
         TEST(numbers_beyond_64_bits_do_not_lose_a_line),
+        TEST(calls_open_at_a_crash_are_looked_for),
+        TEST(a_request_cut_by_a_crash_is_made_again),
+        TEST(a_message_that_came_before_a_crash_is_run),
+        TEST(an_interrupt_before_a_crash_still_takes_the_message),
+        TEST(an_interrupt_before_a_crash_leaves_the_queue),
+        TEST(a_crash_after_a_failure_tells_it),
         TEST(a_fork_begins_idle_with_nothing_queued),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
