@@ -22,6 +22,7 @@ struct run {
     struct arena *a;
     struct outcome *first, **tail;
     int64_t inbox_up_to; /* rows now in the log; 0 = none */
+    bool inbox_full;     /* there may be more than were read */
     bool idle_reached;
     const char *status, *stop_reason;
 };
@@ -213,6 +214,7 @@ static void take_inbox(struct run *r, int64_t now_ms)
         log_error("cannot read the inbox: %s", err_text());
         return; /* still there: the next wake or start finds it */
     }
+    r->inbox_full = i.n == INBOX_BATCH;
     for (size_t k = 0; k < i.n; k++) {
         json_t *event = NULL;
         r->inbox_up_to = i.items[k].position;
@@ -394,5 +396,7 @@ void live_run(struct live *l, struct message *batch)
         message_free(msg);
     }
     commit(&r);
+    if (r.inbox_full && r.inbox_up_to == 0) /* what was read is removed: go on with the rest */
+        session_wake(l->m, l->tenant, l->id);
     l->quiet_since_ms = clock_wall_ms(l->m->o.clock);
 }

@@ -172,8 +172,6 @@ err inbox_add(struct db_conn *c, const char *tenant, const char *session, const 
                    NULL);
 }
 
-#define INBOX_BATCH 64
-
 err inbox_pending(struct db_conn *c, struct arena *a, const char *tenant, const char *session,
                   struct inbox_item **out, size_t *out_n)
 {

@@ -62,6 +62,7 @@ struct inbox_item {
     struct str event;
     int64_t position;
 };
+#define INBOX_BATCH 64 /* the oldest ones, at most so many */
 err inbox_pending(struct db_conn *c, struct arena *a, const char *tenant, const char *session,
                   struct inbox_item **out, size_t *out_n);
 err inbox_remove(struct db_conn *c, const char *tenant, const char *session,
