@@ -22,8 +22,8 @@ struct watcher {
     unsigned magic;
     const struct service *service;
     char tenant[ID_MAX], session[ID_MAX];
-    bool message_deltas; /* eventDeltas=agent.message */
-    struct sse *sse;     /* borrowed: the watcher lives as long as the sse */
+    unsigned deltas; /* bits of delta_kinds, as eventDeltas asked for */
+    struct sse *sse; /* borrowed: the watcher lives as long as the sse */
     struct hub_topic *topic;
 
     /* The last seq pushed. Of the replay until attached, then of the hub's publishers (under the
@@ -45,12 +45,23 @@ static struct hub *hub_of(const struct watcher *w)
 
 /* Live */
 
+/* R18: what eventDeltas may name. */
+static const char *const delta_kinds[] = {"agent.message", "agent.tool_result"};
+
+/* 0 if it is none. */
+static unsigned delta_bit(struct str name)
+{
+    for (unsigned i = 0; i < sizeof delta_kinds / sizeof *delta_kinds; i++)
+        if (str_is(name, delta_kinds[i]))
+            return 1u << i;
+    return 0;
+}
+
 static bool is_wanted(const struct watcher *w, const struct hub_frame *frame)
 {
     if (frame->seq)
         return frame->seq > w->after;
-    return frame->delta_of == NULL ||
-           (w->message_deltas && strcmp(frame->delta_of, "agent.message") == 0);
+    return frame->delta_of == NULL || (w->deltas & delta_bit(str_of(frame->delta_of)));
 }
 
 /* On the publisher's thread, under the hub's lock. */
@@ -225,17 +236,18 @@ static err last_event_id(const struct ctx *ctx, int64_t *out)
     return 0;
 }
 
-static err wanted_deltas(const struct ctx *ctx, bool *out_message)
+static err wanted_deltas(const struct ctx *ctx, unsigned *out_bits)
 {
     struct str rest = ctx_query(ctx, "eventDeltas"), one;
-    bool message = false;
+    unsigned bits = 0;
     while (rest.p && str_split(&rest, ',', &one)) {
-        if (!str_is(one, "agent.message"))
-            return fail(E_INVALID, "query parameter eventDeltas: agent.message is what can be "
-                                   "streamed");
-        message = true;
+        unsigned bit = delta_bit(one);
+        if (bit == 0)
+            return fail(E_INVALID, "query parameter eventDeltas: agent.message and "
+                                   "agent.tool_result are what can be streamed");
+        bits |= bit;
     }
-    *out_message = message;
+    *out_bits = bits;
     return 0;
 }
 
@@ -260,14 +272,14 @@ static struct watcher *watcher_new(const struct ctx *ctx, const char *session)
 static err stream_open(struct ctx *ctx)
 {
     int64_t after = 0;
-    bool message_deltas = false;
+    unsigned deltas = 0;
     TRY(last_event_id(ctx, &after));
-    TRY(wanted_deltas(ctx, &message_deltas));
+    TRY(wanted_deltas(ctx, &deltas));
     struct session_row row;
     TRY(ctx_session(ctx, &row));
     struct watcher *w = watcher_new(ctx, row.id);
     w->after = after;
-    w->message_deltas = message_deltas;
+    w->deltas = deltas;
     struct sse *sse = w->sse;
     err e = sse_reply(ctx, sse);
     sse_unref(sse);
