@@ -8,6 +8,7 @@ static void opened(void *arg, const char *session, err e, const char *text)
                        &(struct turn_input){.kind = TURN_HOST_OPENED,
                                             .ok = e == 0,
                                             .name = "harness_unavailable",
+                                            .number = e == E_UNAVAILABLE,
                                             .text = text ? text : ""},
                        true);
 }

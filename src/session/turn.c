@@ -364,10 +364,14 @@ static void host_opened(struct step *s, const struct turn_input *in)
     t->host = in->ok ? HOST_OPEN : HOST_NONE;
     if (!t->running)
         return;
-    if (!in->ok)
-        fail_turn(s, in->name && in->name[0] ? in->name : "harness_unavailable", in->text);
-    else
+    if (in->ok) {
         turn_begin_run(s);
+    } else if (in->number && ++t->host_losses < HOST_LOSSES_MAX) { /* it died meanwhile: another */
+        t->host = HOST_OPENING;
+        step_effect(s, EFFECT_HOST_OPEN);
+    } else {
+        fail_turn(s, in->name && in->name[0] ? in->name : "harness_unavailable", in->text);
+    }
 }
 
 static void host_replied(struct step *s, const struct turn_input *in)

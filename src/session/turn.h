@@ -29,7 +29,7 @@ struct turn_options {
 enum turn_input_kind {
     TURN_POSTED,         /* event: an inbox event */
     TURN_WITHDRAW,       /* id: of a queued message */
-    TURN_HOST_OPENED,    /* ok, text */
+    TURN_HOST_OPENED,    /* ok, text; not ok: name = error code, number 1 = another host may do */
     TURN_HOST_REPLIED,   /* name: op, ok, text: a refused op */
     TURN_HOST_LOST,      /* text */
     TURN_ENTRY,          /* bytes: a log line made by Pi */
