@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 #define GUARD_FIELDS_MAX 64
-#define GUARD_BYTES_MAX (8 * 1024)
+#define GUARD_BYTES_MAX 8192
 
 struct http_field;
 

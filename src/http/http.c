@@ -31,9 +31,11 @@
 #define THROW_AWAY_MAX (16 * MB) /* of a refused body; then the client is cut off */
 #define WORKERS_DEFAULT 8
 #define QUEUE_DEFAULT 1024
+#define BODIES_DEFAULT (256 * MB)
 #define CONNECTIONS_DEFAULT 20000
 #define TIMEOUT_DEFAULT_MS 60000
 #define HEARTBEAT_DEFAULT_MS 15000
+#define FLUSH_MS 200 /* for replies that are ready when the grace is over */
 
 static const char heartbeat[] = ": hb\n\n";
 
@@ -57,6 +59,7 @@ struct http_server {
     struct MHD_Daemon *daemon;
     struct workers *workers;
     struct idempotency *idempotency;
+    size_t body_bytes; /* held by all exchanges; loop thread only */
     pthread_t pulse;
     pthread_mutex_t exchanges_lock; /* guards exchanges */
     pthread_cond_t exchanges_fewer;
@@ -247,6 +250,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
     if (x->phase == PHASE_REPLY)
         log_debug("%s %.*s %d %lld ms", x->method_name, STR_ARG(x->path), x->reply.status,
                   (long long)(clock_monotonic_ms(x->options->clock) - x->began_ms));
+    server->body_bytes -= x->body.n;
     exchange_free(x);
     AUTO_LOCK(&server->exchanges_lock);
     server->exchanges--;
@@ -428,15 +432,27 @@ static enum MHD_Result begin(struct http_exchange *x, struct MHD_Connection *con
     return x->reply.set ? settle_early(x, connection) : MHD_YES;
 }
 
+static void drop_body(struct http_exchange *x)
+{
+    x->server->body_bytes -= x->body.n;
+    buf_done(&x->body);
+}
+
 static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t n)
 {
     if (!x->reply.set && (x->ctx.route->body_max == 0 || n > x->ctx.route->body_max - x->body.n)) {
         problem_reply(
             x, fail(E_TOO_LARGE, "the body is larger than %zu bytes", x->ctx.route->body_max));
-        buf_done(&x->body);
+        drop_body(x);
+    }
+    if (!x->reply.set && n > x->options->bodies_max - x->server->body_bytes) {
+        problem_reply(x, fail_as(E_UNAVAILABLE, "overloaded",
+                                 "too many large requests at once: try again in a second"));
+        drop_body(x);
     }
     if (!x->reply.set) {
         buf_add(&x->body, data, n);
+        x->server->body_bytes += n;
         return MHD_YES;
     }
     x->thrown_away += n;
@@ -504,7 +520,8 @@ static err check_options(const struct http_options *o)
 {
     for (const struct route *const *table = o->tables; *table; table++)
         for (const struct route *row = *table; row->path; row++) {
-            assert(!row->idempotent || (o->db && row->where == HTTP_WORKER));
+            assert(!row->idempotent ||
+                   (o->db && row->where == HTTP_WORKER && row->scope != SCOPE_NONE));
             assert(row->scope == SCOPE_NONE || o->authenticate);
         }
     if ((o->tls_cert_pem != NULL) != (o->tls_key_pem != NULL))
@@ -519,6 +536,7 @@ static void fill_defaults(struct http_options *o)
 {
     o->workers = o->workers ? o->workers : WORKERS_DEFAULT;
     o->queue_max = o->queue_max ? o->queue_max : QUEUE_DEFAULT;
+    o->bodies_max = o->bodies_max ? o->bodies_max : BODIES_DEFAULT;
     o->connections_max = o->connections_max ? o->connections_max : CONNECTIONS_DEFAULT;
     o->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS;
     o->heartbeat_ms = o->heartbeat_ms ? o->heartbeat_ms : HEARTBEAT_DEFAULT_MS;
@@ -630,6 +648,7 @@ void http_stop(struct http_server *server, int64_t grace_ms)
     workers_free(
         server->workers); /* afterwards nothing is suspended: the library insists on that */
     server->workers = NULL;
+    wait_for_exchanges(server, FLUSH_MS);
     MHD_stop_daemon(server->daemon);
     server_free(server);
 }

@@ -17,8 +17,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KB 1024u
-#define MB (1024u * KB)
+#define KB ((size_t)1024)
+#define MB (1024 * KB)
 
 enum http_method {
     GET = 1,
@@ -164,6 +164,7 @@ struct http_options {
     unsigned char cursor_key[32];
     unsigned workers;   /* 0 = 8 */
     unsigned queue_max; /* requests waiting for a worker; 0 = 1024; beyond it 503 + Retry-After */
+    size_t bodies_max;  /* bytes of request bodies held at once; 0 = 256 MiB; beyond it 503 */
     unsigned connections_max; /* 0 = 20000 */
     unsigned timeout_ms;      /* a client that neither sends nor takes anything; 0 = 60000 */
     unsigned heartbeat_ms;    /* of event streams; 0 = 15000 */

@@ -12,9 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define KEEP_MS (24 * 3600 * 1000LL)
+#define KEEP_MS INT64_C(86400000)
 #define KEY_MAX 255
 #define HASH_BYTES 32
+#define HEX_BYTES (HASH_BYTES * 2 + 1)
 #define IDEMPOTENCY_MAGIC 0x4944454du
 
 struct running {
@@ -32,9 +33,9 @@ struct idempotency {
 struct record {
     struct http_exchange *x;
     const char *scope;
-    char fingerprint[2 * HASH_BYTES + 1];
+    char fingerprint[HEX_BYTES];
     bool found;
-    char kept_fingerprint[2 * HASH_BYTES + 1];
+    char kept_fingerprint[HEX_BYTES];
 };
 
 static const char sql_find[] =
@@ -127,7 +128,7 @@ static void fingerprint_of(const struct http_exchange *x, char *out)
         crypto_generichash_update(&state, (const unsigned char *)x->raw_query.p, x->raw_query.n);
     }
     crypto_generichash_final(&state, hash, sizeof hash);
-    sodium_bin2hex(out, 2 * HASH_BYTES + 1, hash, sizeof hash);
+    sodium_bin2hex(out, HEX_BYTES, hash, sizeof hash);
 }
 
 static struct record record_of(struct http_exchange *x)
@@ -162,11 +163,12 @@ static err in_flight(void)
 static err keep(struct db_conn *c, struct record *r)
 {
     struct http_exchange *x = r->x;
+    struct str body = x->reply.body.n ? x->reply.body : STR(""); /* never NULL */
     int64_t now = clock_wall_ms(x->ctx.clock), changed = 0;
     TRY(db_exec(c, sql_keep,
                 DB_ARGS(DB_C(x->ctx.tenant), DB_C(r->scope), DB_C(x->idempotency_key),
                         DB_C(r->fingerprint), DB_I(x->reply.status), DB_S(fields_to_text(x)),
-                        DB_B(x->reply.body), DB_I(now), DB_I(now - KEEP_MS)),
+                        DB_B(body), DB_I(now), DB_I(now - KEEP_MS)),
                 &changed));
     return changed == 1 ? 0 : in_flight();
 }

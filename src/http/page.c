@@ -58,7 +58,7 @@ static const char *cursor_write(const struct http_exchange *x, int64_t at, const
     char raw[HEAD_BYTES + ID_MAX + MAC_BYTES];
     size_t id_n = strnlen(id, ID_MAX - 1), n = HEAD_BYTES + id_n;
     raw[0] = CURSOR_VERSION;
-    raw[1] = x->ctx.page.ascending;
+    raw[1] = x->ctx.page.ascending ? 1 : 0;
     for (int i = 0; i < 8; i++)
         raw[2 + i] = (char)((uint64_t)at >> (56 - 8 * i));
     memcpy(raw + HEAD_BYTES, id, id_n);

@@ -65,7 +65,7 @@ err route_decode(struct arena *a, struct str raw, bool plus_is_blank, struct str
 
 static err decode_segment(struct arena *a, struct str raw, struct str *out)
 {
-    struct str decoded;
+    struct str decoded = {0};
     TRY(route_decode(a, raw, false, &decoded));
     if (decoded.n && memchr(decoded.p, '/', decoded.n))
         return fail_as(E_INVALID, CODE, "the request target holds %%2F");

@@ -58,6 +58,8 @@ static err add_thing(struct ctx *ctx, struct db_conn *c, void *arg)
     int status = (int)json_get_int(ctx->json, "status", 201);
     if (json_get_bool(ctx->json, "failInside", false))
         return fail_as(E_CONFLICT, "thing_exists", "after the row was written");
+    if (status == 204)
+        return reply_empty(ctx, status);
     reply_header(ctx, "Location", arena_printf(ctx->arena, "/v1/things/%s", id));
     json_t *body = json_object();
     json_set_str(body, "id", str_of(id));
@@ -208,6 +210,20 @@ static void a_retry_gets_the_same_bytes_and_no_second_effect(void **state)
     assert_int_equal(count_things(), before + 1);
     raw_reply_done(&first);
     raw_reply_done(&again);
+}
+
+static void an_empty_reply_is_kept_too(void **state)
+{
+    (void)state;
+    int64_t before = count_things();
+    for (int i = 0; i < 2; i++) {
+        struct raw_reply r = post("empty-1", "{\"status\":204}");
+        assert_int_equal(r.status, 204);
+        assert_string_equal(raw_header(&r, "Content-Type"), "");
+        assert_string_equal(raw_header(&r, "Idempotent-Replayed"), i ? "true" : "");
+        raw_reply_done(&r);
+    }
+    assert_int_equal(count_things(), before + 1);
 }
 
 static void without_a_key_every_request_counts(void **state)
@@ -408,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_retry_gets_the_same_bytes_and_no_second_effect),
+        cmocka_unit_test(an_empty_reply_is_kept_too),
         cmocka_unit_test(without_a_key_every_request_counts),
         cmocka_unit_test(another_body_or_query_is_422),
         cmocka_unit_test(a_key_belongs_to_tenant_method_and_path),
