@@ -42,7 +42,7 @@ export class Screen {
 
     #start(event) {
         if (event.eventType === "agent.thinking") {
-            this.#line(this.#dim("  thinking…"));
+            this.#line(this.#dim("    thinking…"));
         }
     }
 
@@ -57,7 +57,7 @@ export class Screen {
     }
 
     #thinking(event) {
-        this.#line(this.#dim(indent(event.text ?? "")));
+        this.#line(this.#dim(indent(`(thought: ${event.text ?? ""})`)));
     }
 
     #message(event) {

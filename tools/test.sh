@@ -110,6 +110,11 @@ no_reports() {
     return $found
 }
 
+# In an archive the linker takes whichever comes first, silently.
+no_symbol_twice() {
+    ! nm -g --defined-only "build/$SAN/libpm.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[TDRBW]/ {print $3}' | sort | uniq -d | grep .
+}
+
 suites() { # the unit, API and end-to-end tests of one sanitizer build
     export ASAN_OPTIONS=detect_leaks=1:log_path=$reports/asan TSAN_OPTIONS=log_path=$reports/tsan
     local equipment
@@ -117,6 +122,7 @@ suites() { # the unit, API and end-to-end tests of one sanitizer build
     echo "building with -fsanitize=$SAN …"
     # shellcheck disable=SC2086
     check "build-$SAN" make -j"$(nproc)" all unit $equipment || return
+    check "no-symbol-twice-$SAN" no_symbol_twice
     ls build/"$SAN"/tests/unit/* 2>/dev/null | grep -v '\.d$' | run_files unit 2
     ls tests/support/*.test.mjs tests/api/*.test.mjs tests/e2e/*.test.mjs 2>/dev/null | run_files node 2
     check "no-sanitizer-reports-$SAN" no_reports
