@@ -129,25 +129,30 @@ static err revoke_key(struct db_conn *c, void *arg)
 }
 
 struct tenant_call {
-    const struct invocation *call;
-    char id[ID_MAX];
+    const char *name;
+    struct key_new key;
 };
 
 static err create_tenant(struct db_conn *c, void *arg)
 {
     struct tenant_call *t = arg;
-    return tenant_insert(c, t->call->arguments[0], now(), t->id);
+    TRY(tenant_insert(c, t->name, t->key.created_at_ms, t->key.tenant));
+    return key_insert(c, &t->key);
 }
 
+/* With a first key: a tenant nobody can speak for is of no use. */
 static err run_tenant_create(const struct invocation *call)
 {
-    struct tenant_call t = {.call = call};
-    TRY(with_database(call, create_tenant, &t));
-    if (option_flag(call, "json"))
-        print_json(json_pack("{s:s, s:s}", "id", t.id, "name", call->arguments[0]));
-    else
-        printf("%s\n", t.id);
-    return 0;
+    struct tenant_call t = {.name = call->arguments[0]};
+    TRY(key_draw("", "first key", SCOPE_ADMIN, now(), &t.key));
+    err e = with_database(call, create_tenant, &t);
+    if (!e && option_flag(call, "json"))
+        print_json(json_pack("{s:s, s:s, s:s}", "tenantId", t.key.tenant, "name", t.name, "apiKey",
+                             t.key.token));
+    else if (!e)
+        printf("tenant   %s\nAPI key  %s   (shown once)\n", t.key.tenant, t.key.token);
+    secret_wipe(&t, sizeof t);
+    return e;
 }
 
 static err list_tenants(struct db_conn *c, void *arg)
@@ -234,7 +239,7 @@ const struct command key_revoke_command = {
 const struct command tenant_create_command = {
     .name = "tenant create",
     .arguments = "NAME",
-    .summary = "Makes a tenant.",
+    .summary = "Makes a tenant and its first API key.",
     .options = tenant_options,
     .run = tenant_create_run,
 };

@@ -1,9 +1,9 @@
-/* The harness supervisor: Pi hosts, one pool per tenant, one warm spare (R46), each a confined Node process
-   that the parent starts. Opens a managed session in a host, relays to it, and tells the session what the host
-   says. Hosts with no session for idle_ms are stopped; a host that dies takes its sessions' openings with it:
-   each gets on_lost, and whoever still needs one opens it again.
-   Calls queue and return at once; events arrive on the host connection's thread in order and may block (that
-   is the backpressure). Any thread. */
+/* The harness supervisor: Pi hosts, one pool per tenant, one warm spare (R46), each a confined Node
+   process that the parent starts. Opens a managed session in a host, relays to it, and tells the
+   session what the host says. Hosts with no session for idle_ms are stopped; a host that dies takes
+   its sessions' openings with it: each gets on_lost, and whoever still needs one opens it again.
+   Calls queue and return at once; events arrive on the host connection's thread in order and may
+   block (that is the backpressure). Any thread. */
 #ifndef HARNESS_HARNESS_H
 #define HARNESS_HARNESS_H
 
@@ -34,19 +34,20 @@ struct harness_options {
     struct parent_link *parent;
     const struct clock *clock;
     struct harness_events events;
-    int64_t idle_ms;        /* 0 = 60000 */
-    unsigned sessions_max;  /* per host; 0 = 200 */
+    int64_t idle_ms;       /* 0 = 60000 */
+    unsigned sessions_max; /* per host; 0 = 200 */
 };
 
 err harness_new(const struct harness_options *options, struct harness **out);
 void harness_free(struct harness *h); /* stops hosts */
 
-/* Opens `session` in a host of `tenant`: `envelope` is the open message without id and lines, `log` the lines
-   (LF after each). `opened` follows, once. */
+/* Opens `session` in a host of `tenant`: `envelope` is the open message without id and lines, `log`
+   the lines (LF after each). `opened` follows, once. */
 void harness_open(struct harness *h, const char *tenant, const char *session, json_t *take_envelope,
                   struct str log);
-/* Any other op for an open session; `line` n == 0 = none. Dropped silently when the session is not open (its
-   `lost` was or will be delivered). `reply` true: asks for a reply, delivered as `replied`. */
+/* Any other op for an open session; `line` n == 0 = none. Dropped silently when the session is not
+   open (its `lost` was or will be delivered). `reply` true: asks for a reply, delivered as
+   `replied`. */
 void harness_send(struct harness *h, const char *session, json_t *take_envelope, struct str lines,
                   bool reply);
 /* No lost follows, but an event on its way may still arrive. The id may be opened again at once. */

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* The host protocol: control ↔ the Pi host (Node), over the stream socket the parent made
    (PARENT_START_HOST; descriptor 3 in the host). Lines end with LF only. A message is one envelope line, a JSON
    object of at most HOST_ENVELOPE_MAX bytes; if it has "lines": n, n raw lines follow and belong to it.
@@ -33,6 +34,7 @@
    streams when its socket is full (deltas of one kind and index are merged meanwhile); control stops reading when a
    session's mailbox is full. Invalid surrogates are replaced before a line is sent. Unknown members are ignored;
    an unknown op gets reply ok:false; a malformed line ends the connection. */
+/* clang-format on */
 #ifndef HARNESS_PROTOCOL_H
 #define HARNESS_PROTOCOL_H
 

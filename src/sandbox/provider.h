@@ -1,10 +1,11 @@
-/* What a sandbox provider does (§10, R30-R32, R51). Providers run in the one-shot `maker` process that the
-   parent forks for each verb, never in control: a provider is the only code here that may need privilege.
-   Adding one: a file with one `const struct sandbox_provider`, and a row in provider.c.
+/* What a sandbox provider does (§10, R30-R32, R51). Providers run in the one-shot `maker` process
+   that the parent forks for each verb, never in control: a provider is the only code here that may
+   need privilege. Adding one: a file with one `const struct sandbox_provider`, and a row in
+   provider.c.
 
-   States: none → creating → stopped → (start) running → (stop) stopped; running → crashed when the init
-   died; destroy from any state → none. Truth after a restart is <dir>/spec.json plus the init's pid and
-   start time, never memory. */
+   States: none → creating → stopped → (start) running → (stop) stopped; running → crashed when the
+   init died; destroy from any state → none. Truth after a restart is <dir>/spec.json plus the
+   init's pid and start time, never memory. */
 #ifndef SANDBOX_PROVIDER_H
 #define SANDBOX_PROVIDER_H
 
@@ -20,13 +21,13 @@
 
 /* A fixed, validated request: it crosses from control to the parent as it stands. */
 struct sandbox_spec {
-    char id[ID_MAX];     /* the session's id: one sandbox a session */
-    char tenant[ID_MAX]; /* label */
+    char id[ID_MAX];               /* the session's id: one sandbox a session */
+    char tenant[ID_MAX];           /* label */
     char image[SANDBOX_IMAGE_MAX]; /* R32; "host" now */
-    uint32_t cpu_milli;   /* 1000 = one cpu; 0 = provider default */
-    uint32_t memory_mib;  /* 0 = provider default (512) */
-    uint32_t pids;        /* 0 = provider default (256) */
-    uint32_t disk_mib;    /* 0 = no quota */
+    uint32_t cpu_milli;            /* 1000 = one cpu; 0 = provider default */
+    uint32_t memory_mib;           /* 0 = provider default (512) */
+    uint32_t pids;                 /* 0 = provider default (256) */
+    uint32_t disk_mib;             /* 0 = no quota */
 };
 
 enum sandbox_state {
@@ -39,10 +40,10 @@ enum sandbox_state {
 struct sandbox_status {
     enum sandbox_state state;
     char id[ID_MAX], tenant[ID_MAX];
-    int64_t started_at_ms; /* wall clock; 0 when not running */
+    int64_t started_at_ms;                     /* wall clock; 0 when not running */
     uint64_t memory_bytes, cpu_us, disk_bytes; /* 0 where not known */
     uint32_t pids;
-    bool limits_enforced; /* R51 */
+    bool limits_enforced;            /* R51 */
     char reason[SANDBOX_REASON_MAX]; /* why crashed, or why limits are not enforced */
 };
 
@@ -51,26 +52,28 @@ struct sandbox_caps {
     bool usable;
     bool own_kernel;
     bool limit_memory, limit_cpu, limit_pids, limit_disk;
-    bool uid_range;   /* a range of ids per sandbox, else one */
+    bool uid_range;                  /* a range of ids per sandbox, else one */
     char reason[SANDBOX_REASON_MAX]; /* why not usable or what is missing, and how to mend it */
 };
 
 /* Where the parent lets it work. Absolute paths; the folders exist. */
 struct sandbox_place {
-    const char *dir;       /* this sandbox's own folder, DATA/sandboxes/<id> */
-    const char *socket;    /* the agent socket to create, <dir>/agent.sock or shorter (< 108 bytes) */
-    uid_t socket_owner;    /* control's uid */
-    uint32_t uid_base;     /* first of the 65536 ids of this sandbox (root only) */
-    const char *runtime;   /* build/runtime: rg */
+    const char *dir;     /* this sandbox's own folder, DATA/sandboxes/<id> */
+    const char *socket;  /* the agent socket to create, <dir>/agent.sock or shorter (< 108 bytes) */
+    uid_t socket_owner;  /* control's uid */
+    uint32_t uid_base;   /* first of the 65536 ids of this sandbox (root only) */
+    const char *runtime; /* build/runtime: rg */
 };
 
 struct sandbox_provider {
     const char *name;
     void (*probe)(struct sandbox_caps *out);
-    /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec; OK if the same. */
+    /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec; OK if the
+     * same. */
     err (*create)(const struct sandbox_spec *, const struct sandbox_place *);
-    /* Idempotent: OK at once when running. Returns when pi-hands has answered HELLO on the socket; a half-made
-       sandbox is torn down. Network policy is in force before the first process runs (R31). */
+    /* Idempotent: OK at once when running. Returns when pi-hands has answered HELLO on the socket;
+       a half-made sandbox is torn down. Network policy is in force before the first process runs
+       (R31). */
     err (*start)(const struct sandbox_spec *, const struct sandbox_place *);
     /* All processes gone, files kept. TERM, grace_ms, KILL. Idempotent. */
     err (*stop)(const struct sandbox_spec *, const struct sandbox_place *, uint32_t grace_ms);
@@ -83,7 +86,8 @@ struct sandbox_provider {
 /* Every provider compiled in, best first, NULL at the end. */
 extern const struct sandbox_provider *const sandbox_providers[];
 const struct sandbox_provider *sandbox_provider_named(const char *name); /* NULL if unknown */
-/* `auto` or a name → a usable provider. E_UNAVAILABLE with every reason when none is: never "no sandbox". */
+/* `auto` or a name → a usable provider. E_UNAVAILABLE with every reason when none is: never "no
+ * sandbox". */
 err sandbox_provider_choose(const char *wanted, const struct sandbox_provider **out);
 
 #endif
