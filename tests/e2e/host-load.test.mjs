@@ -47,6 +47,10 @@ async function startFirehose(count, chunk) {
     })}\n\n`;
     const server = http.createServer(async (request, response) => {
         request.resume();
+        if (request.method === "GET") { // the warm-up
+            response.writeHead(401).end();
+            return;
+        }
         const gone = once(response, "close");
         response.writeHead(200, { "content-type": "text/event-stream" });
         for (; sent < count && !response.destroyed; sent += 1) {

@@ -30,6 +30,10 @@ export async function startGateway(upstream) {
 }
 
 function forward(gateway, request, response) {
+    if (request.method === "GET") { // a warm-up: it has no token
+        response.writeHead(401).end();
+        return;
+    }
     gateway.tokens.push(request.headers["x-pi-session"]);
     gateway.paths.push(request.url);
     const target = new URL(gateway.upstream);
