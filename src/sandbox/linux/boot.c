@@ -83,9 +83,11 @@ static err reset_process(void)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022);
-    const struct rlimit no_core = {0, 0};
+    /* 1, not 0: the kernel then also keeps crashes from the host's core handler, which is root's.
+     */
+    const struct rlimit no_core = {1, 1};
     if (setrlimit(RLIMIT_CORE, &no_core) < 0)
-        return fail_errno("forbid core files");
+        return fail_errno("forbid core dumps");
     if (setsid() < 0)
         return fail_errno("start a session");
     return 0;

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <sodium.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -282,41 +283,130 @@ static void skeleton_key(const char *runtime, char out[2 * KEY_BYTES + 1])
     sodium_bin2hex(out, 2 * KEY_BYTES + 1, digest, KEY_BYTES);
 }
 
-/* Built beside its place and renamed: another maker sees it whole or not at all. */
-static err build_and_place(const char *images, const char *runtime, const char *final)
+/* Takes the lock of the store: building, marking and pruning exclude each other. E_NOT_FOUND
+ * without one. */
+static err lock_store(const char *images, int *out)
 {
-    char temp[IMAGE_PATH_MAX + 32];
-    snprintf(temp, sizeof temp, "%s/host/.new-XXXXXX", images);
-    if (!mkdtemp(temp))
-        return fail_errno("make a folder in %s/host", images);
-    err e = image_host_build(temp, runtime, geteuid());
-    if (!e && rename(temp, final) < 0 && errno != EEXIST && errno != ENOTEMPTY)
-        e = fail_errno("rename %s", temp);
-    struct stat st;
-    if (stat(temp, &st) == 0) { /* failed, or another maker was first */
-        struct err_slot slot;
-        err_save(&slot);
-        tree_remove(temp);
-        if (e)
-            err_restore(&slot);
+    char path[IMAGE_PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/host", images) >= (int)sizeof path)
+        return fail(E_INVALID, "the folder %s has too long a name", images);
+    AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? fail(E_NOT_FOUND, "there is no %s", path)
+                               : fail_errno("open %s", path);
+    while (flock(fd, LOCK_EX) < 0) { /* held for one build at most */
+        if (errno != EINTR)
+            return fail_errno("lock %s", path);
     }
+    *out = fd_take(&fd);
+    return 0;
+}
+
+static err make_store(const char *images)
+{
+    char path[IMAGE_PATH_MAX + 8];
+    snprintf(path, sizeof path, "%s/host", images);
+    if ((mkdir(images, 0755) < 0 && errno != EEXIST) || (mkdir(path, 0755) < 0 && errno != EEXIST))
+        return fail_errno("make %s", path);
+    return 0;
+}
+
+/* Built beside its place and renamed: it is there whole or not at all. */
+static err build(const char *images, const char *runtime, const char *key)
+{
+    char temp[IMAGE_PATH_MAX + 64], final[IMAGE_PATH_MAX + 64], sub[IMAGE_PATH_MAX + 80];
+    snprintf(temp, sizeof temp, "%s/host/.new", images);
+    snprintf(final, sizeof final, "%s/host/%s", images, key);
+    TRY(tree_remove(temp)); /* of a maker that died */
+    snprintf(sub, sizeof sub, "%s/used", temp);
+    if (mkdir(temp, 0755) < 0 || mkdir(sub, 0755) < 0)
+        return fail_errno("make %s", sub);
+    snprintf(sub, sizeof sub, "%s/root", temp);
+    if (mkdir(sub, 0755) < 0)
+        return fail_errno("make %s", sub);
+    TRY(image_host_build(sub, runtime, geteuid()));
+    return rename(temp, final) < 0 ? fail_errno("rename %s", temp) : 0;
+}
+
+/* Removes a skeleton that nobody uses: rmdir of used/ fails while a mark is in it. */
+static err prune_one(const char *images, const char *key)
+{
+    char path[IMAGE_PATH_MAX + NAME_MAX + 16], old[IMAGE_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/host/%s/used", images, key);
+    if (rmdir(path) < 0)
+        return errno == ENOTEMPTY || errno == EEXIST ? 0 : fail_errno("remove %s", path);
+    snprintf(path, sizeof path, "%s/host/%s", images, key);
+    snprintf(old, sizeof old, "%s/host/.old", images);
+    TRY(tree_remove(old)); /* of a maker that died */
+    if (rename(path, old) < 0)
+        return fail_errno("rename %s", path);
+    return tree_remove(old);
+}
+
+static err prune_others(const char *images, int store, const char *key)
+{
+    AUTO_FD again = openat(store, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = again < 0 ? NULL : fdopendir(again);
+    if (!d)
+        return fail_errno("read %s/host", images);
+    fd_take(&again);
+    err e = 0;
+    for (const struct dirent *entry; !e && (entry = readdir(d));) {
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, key) != 0)
+            e = prune_one(images, entry->d_name);
+    }
+    closedir(d);
     return e;
 }
 
-err image_host_prepare(const char *images, const char *runtime, char out[IMAGE_PATH_MAX])
+static err mark_used(int store, const char *key, const char *id)
 {
-    char key[2 * KEY_BYTES + 1], dir[IMAGE_PATH_MAX], final[IMAGE_PATH_MAX];
+    char mark[128];
+    if (snprintf(mark, sizeof mark, "%s/used/%s", key, id) >= (int)sizeof mark)
+        return fail(E_INVALID, "the sandbox id %.60s is too long", id);
+    AUTO_FD fd = openat(store, mark, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return fd < 0 ? fail_errno("create %s", mark) : 0;
+}
+
+err image_host_use(const char *images, const char *runtime, const char *id,
+                   char out[IMAGE_PATH_MAX])
+{
+    char key[2 * KEY_BYTES + 1], root[IMAGE_PATH_MAX];
     skeleton_key(runtime, key);
-    int n = snprintf(final, sizeof final, "%s/host/%s", images, key);
-    if (n < 0 || (size_t)n >= sizeof final)
+    if (snprintf(root, sizeof root, "%s/host/%s/root", images, key) >= (int)sizeof root)
         return fail(E_INVALID, "the folder %s has too long a name", images);
-    if (access(final, F_OK) != 0) {
-        snprintf(dir, sizeof dir, "%s/host", images);
-        if ((mkdir(images, 0755) < 0 && errno != EEXIST) ||
-            (mkdir(dir, 0755) < 0 && errno != EEXIST))
-            return fail_errno("make %s", dir);
-        TRY(build_and_place(images, runtime, final));
+    AUTO_FD store = -1;
+    err e = lock_store(images, &store);
+    if (e == E_NOT_FOUND) {
+        TRY(make_store(images));
+        e = lock_store(images, &store);
     }
-    memcpy(out, final, sizeof final);
+    TRY(e);
+    if (access(root, F_OK) != 0) {
+        TRY(build(images, runtime, key));
+        TRY(prune_others(images, store, key));
+    }
+    TRY(mark_used(store, key, id));
+    memcpy(out, root, sizeof root);
     return 0;
+}
+
+err image_host_release(const char *images, const char *id)
+{
+    AUTO_FD store = -1;
+    err e = lock_store(images, &store);
+    if (e)
+        return e == E_NOT_FOUND ? 0 : e;
+    DIR *d = fdopendir(store);
+    if (!d)
+        return fail_errno("read %s/host", images);
+    for (const struct dirent *entry; !e && (entry = readdir(d));) {
+        char mark[NAME_MAX + 128];
+        snprintf(mark, sizeof mark, "%s/used/%.100s", entry->d_name, id);
+        if (entry->d_name[0] != '.' && unlinkat(dirfd(d), mark, 0) < 0 && errno != ENOENT)
+            e = fail_errno("remove %s", mark);
+    }
+    fd_take(&store); /* closedir closes it, and with it the lock */
+    closedir(d);
+    return e;
 }

@@ -14,8 +14,12 @@
 
 #define IMAGE_PATH_MAX 512
 
-/* Makes the skeleton unless it is there. `images` is DATA/images, `runtime` holds rg. */
-err image_host_prepare(const char *images, const char *runtime, char out[IMAGE_PATH_MAX]);
+/* Makes the skeleton unless it is there, marks it as used by `id`; *out is its root. `images` is
+   DATA/images, `runtime` holds rg. */
+err image_host_use(const char *images, const char *runtime, const char *id,
+                   char out[IMAGE_PATH_MAX]);
+/* The sandbox `id` runs no more. */
+err image_host_release(const char *images, const char *id);
 /* Builds a skeleton straight into the empty folder `dir`, everything owned by `owner`. Without a
    runtime (NULL) it gets no tools. */
 err image_host_build(const char *dir, const char *runtime, uid_t owner);

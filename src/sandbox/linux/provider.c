@@ -85,11 +85,25 @@ static bool read_started(const char *dir, struct state_run *out, int *out_pidfd)
     return e != E_NOT_FOUND;
 }
 
-/* Everything a run leaves outside its namespaces. The init is dead already. */
+/* DATA/images, for DATA/sandboxes/<id>. */
+static err images_folder(const char *dir, char *out, size_t cap)
+{
+    char copy[PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", dir);
+    char *data = dirname(dirname(copy));
+    if (snprintf(out, cap, "%s/images", data) >= (int)cap)
+        return fail(E_INVALID, "the sandbox folder %s has too long a name", dir);
+    return 0;
+}
+
+/* Removes what a run leaves outside its namespaces. The init is dead already. */
 static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      const struct state_run *run)
 {
+    char images[IMAGE_PATH_MAX];
     TRY(cgroup_remove(spec->id, run));
+    TRY(images_folder(place->dir, images, sizeof images));
+    TRY(image_host_release(images, spec->id));
     if (unlink(place->socket) < 0 && errno != ENOENT)
         return fail_errno("remove the agent socket %s", place->socket);
     return state_remove_run(place->dir);
@@ -122,17 +136,6 @@ static err listen_agent(const struct sandbox_place *place, int *out_fd)
     return 0;
 }
 
-/* DATA/images, for DATA/sandboxes/<id>. */
-static err images_folder(const char *dir, char *out, size_t cap)
-{
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", dir);
-    char *data = dirname(dirname(copy));
-    if (snprintf(out, cap, "%s/images", data) >= (int)cap)
-        return fail(E_INVALID, "the sandbox folder %s has too long a name", dir);
-    return 0;
-}
-
 static err record_run(const struct sandbox_place *place, pid_t pid, struct state_run *run)
 {
     TRY(init_identify(pid, &run->init));
@@ -145,12 +148,12 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
 static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_place *place,
                       struct boot *b, struct state_run *run)
 {
-    TRY(root_prepare(&b->root));
     const struct cgroup_limits limits = {
         .memory_bytes = (uint64_t)memory_mib(spec) << 20,
         .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
         .cpu_milli = spec->cpu_milli,
     };
+    TRY(root_prepare(&b->root));
     cgroup_make(spec->id, &limits, run);
     TRY(cgroup_open(run, &b->door));
     err e = boot_clone(b);
@@ -161,30 +164,31 @@ static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_plac
     return hands_hello(place->socket, HELLO_WAIT_MS);
 }
 
-static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_place *place)
+static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                     struct boot *b, struct state_run *run)
 {
     char images[IMAGE_PATH_MAX], skeleton[IMAGE_PATH_MAX], fs_dir[PATH_MAX];
     TRY(images_folder(place->dir, images, sizeof images));
-    TRY(image_host_prepare(images, place->runtime, skeleton));
+    TRY(image_host_use(images, place->runtime, spec->id, skeleton));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
     AUTO_FD listen_fd = -1;
     TRY(listen_agent(place, &listen_fd));
-    bool privileged = userns_is_privileged();
-    struct boot b = {
-        .root = {.fs_dir = fs_dir,
-                 .skeleton = skeleton,
-                 .runtime = place->runtime,
-                 .owner = privileged ? place->uid_base : geteuid(),
-                 .tmp_mib = memory_mib(spec) / 2},
-        .privileged = privileged,
-        .uid_base = place->uid_base,
-        .listen_fd = listen_fd,
-        .door = cgroup_door_none,
-        .pidfd = -1,
-        .channel = -1,
-    };
+    b->privileged = userns_is_privileged();
+    b->uid_base = place->uid_base;
+    b->listen_fd = listen_fd;
+    b->root = (struct root_plan){.fs_dir = fs_dir,
+                                 .skeleton = skeleton,
+                                 .runtime = place->runtime,
+                                 .owner = b->privileged ? place->uid_base : geteuid(),
+                                 .tmp_mib = memory_mib(spec) / 2};
+    return boot_steps(spec, place, b, run);
+}
+
+static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    struct boot b = {.door = cgroup_door_none, .pidfd = -1, .channel = -1};
     struct state_run run = {0};
-    err e = boot_steps(spec, place, &b, &run);
+    err e = boot_with(spec, place, &b, &run);
     if (!e) {
         boot_release(&b);
         return 0;
