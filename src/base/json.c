@@ -42,6 +42,19 @@ err json_read(struct str text, json_t **out)
     return 0;
 }
 
+/* Every \u0000 escape becomes \ufffd. */
+static void replace_nul(struct str text, struct buf *out)
+{
+    buf_add_str(out, text);
+    for (size_t i = 0; i + 1 < out->n; i++) {
+        if (out->p[i] != '\\')
+            continue;
+        if (i + 6 <= out->n && memcmp(out->p + i, "\\u0000", 6) == 0)
+            memcpy(out->p + i, "\\ufffd", 6);
+        i++; /* the escaped character is no backslash that escapes */
+    }
+}
+
 err json_read_log(struct str line, json_t **out)
 {
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
@@ -49,6 +62,11 @@ err json_read_log(struct str line, json_t **out)
     json_t *j = json_loadb(line.p ? line.p : "", line.n, flags, &error);
     if (j == NULL && json_error_code(&error) == json_error_numeric_overflow)
         j = json_loadb(line.p, line.n, flags | JSON_DECODE_INT_AS_REAL, &error);
+    if (j == NULL && json_error_code(&error) == json_error_null_byte_in_key) {
+        AUTO_BUF clean = {0};
+        replace_nul(line, &clean);
+        j = json_loadb(clean.p, clean.n, flags | JSON_DECODE_INT_AS_REAL, &error);
+    }
     if (j == NULL)
         return fail_as(E_INVALID, "invalid_json", "not valid JSON: %s (column %d)", error.text,
                        error.column);

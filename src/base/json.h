@@ -24,7 +24,8 @@ static inline void json_cleanup(json_t **j)
  * top. */
 err json_read(struct str text, json_t **out);
 /* The same for lines that our own processes wrote, which must not become unreadable by what a model
-   said: nested to any depth the library bears, and whole numbers beyond 64 bits become reals. */
+   said: nested to any depth the library bears; where it bears no less, whole numbers beyond 64 bits
+   become reals and NUL becomes U+FFFD (in names of members it cannot be kept). */
 err json_read_log(struct str line, json_t **out);
 /* Compact, no escapes beyond what JSON demands, one line (so it can be a JSONL line or SSE data).
  */

@@ -1,9 +1,12 @@
 /* Forward scans over the log that answer list requests. */
 #include "session/history.h"
 
+#include "base/id.h"
 #include "base/mem.h"
 #include "session/log.h"
 #include "session/projection.h"
+
+#include <stdio.h>
 
 /* A scan keeps at most `limit` rows: the first ones after the position when ascending, else the
    last ones before it (a window that drops its oldest). */
@@ -47,12 +50,15 @@ struct event_scan {
     struct window window;
     struct projection *projection;
     json_t *processed; /* eventId → {at, withdrawn?} */
+    json_t *derived;   /* eventId → the id it is shown under, in what a fork copied */
+    char last_id[ID_MAX];
 };
 
 static void take_event(void *arg, int64_t seq, json_t *event)
 {
     struct event_scan *s = arg;
-    const char *type = s->window.q->type;
+    const char *type = s->window.q->type, *id = json_get_c(event, "id");
+    snprintf(s->last_id, sizeof s->last_id, "%s", id);
     if (wants(&s->window, seq) && (type == NULL || str_is(json_get_str(event, "type"), type)))
         keep(&s->window, json_incref(event));
 }
@@ -63,8 +69,18 @@ static void note_processed(struct event_scan *s, const json_t *entry)
         return;
     json_t *data = json_object_get(entry, "data");
     const char *id = json_get_c(data, "eventId");
+    const char *shown = id ? json_get_c(s->derived, id) : NULL;
     if (id)
-        json_object_set(s->processed, id, data);
+        json_object_set(s->processed, shown ? shown : id, data);
+}
+
+static void note_derived(struct event_scan *s, const json_t *entry)
+{
+    if (!str_is(json_get_str(entry, "customType"), "pi-managed:inbox"))
+        return;
+    const char *id = json_get_c(json_object_get(json_object_get(entry, "data"), "event"), "id");
+    if (id && strcmp(id, s->last_id) != 0)
+        json_object_set_new(s->derived, id, json_string(s->last_id));
 }
 
 static bool scan_event_line(void *arg, int64_t number, struct str line)
@@ -79,6 +95,7 @@ static bool scan_event_line(void *arg, int64_t number, struct str line)
     AUTO_JSON entry = parsed;
     note_processed(s, entry);
     projection_feed_json(s->projection, entry, take_event, s);
+    note_derived(s, entry);
     return true; /* to the end: a later line may say when an event was processed */
 }
 
@@ -103,7 +120,8 @@ err history_events(const char *logs_dir, const char *tenant, const char *session
 {
     struct event_scan s = {.window = {.q = q, .rows = json_array()},
                            .projection = projection_new(session),
-                           .processed = json_object()};
+                           .processed = json_object(),
+                           .derived = json_object()};
     err e = log_read(logs_dir, tenant, session, scan_event_line, &s);
     projection_free(s.projection);
     if (!e) {
@@ -113,6 +131,7 @@ err history_events(const char *logs_dir, const char *tenant, const char *session
         json_decref(s.window.rows);
     }
     json_decref(s.processed);
+    json_decref(s.derived);
     return e;
 }
 

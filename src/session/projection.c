@@ -162,13 +162,15 @@ static void add_thinking(struct feed *f, const json_t *block, unsigned n)
 
 static void add_tool_use(struct feed *f, const json_t *block)
 {
-    json_t *e = event_of("agent.tool_use");
     const char *call = json_get_c(block, "id");
+    if (call == NULL || json_get_c(block, "name") == NULL)
+        return; /* nothing could ever answer it */
+    json_t *e = event_of("agent.tool_use");
     json_object_set(e, "toolCallId", json_object_get(block, "id"));
     json_object_set(e, "name", json_object_get(block, "name"));
     json_object_set(e, "input", json_object_get(block, "arguments"));
-    if (call) /* an id may come again: the result of the earlier call does not stand for this one */
-        json_object_del(f->p->given, call);
+    /* An id may come again: the result of the earlier call does not stand for this one. */
+    json_object_del(f->p->given, call);
     add_event(f, e);
 }
 
@@ -250,7 +252,7 @@ static void feed_inbox(struct feed *f, const json_t *data)
 {
     json_t *event = json_object_get(data, "event");
     const char *id = json_get_c(event, "id");
-    if (!json_is_object(event) || id == NULL)
+    if (id == NULL || json_get_c(event, "type") == NULL)
         return;
     if (str_is(json_get_str(event, "type"), "user.message"))
         json_object_set_new(f->p->messages, id, json_true());
@@ -285,7 +287,7 @@ bool projection_drops_handed(const json_t *event)
 static void feed_event_line(struct feed *f, const json_t *data)
 {
     json_t *event = json_object_get(data, "event");
-    if (!json_is_object(event) || json_get_c(event, "type") == NULL)
+    if (json_get_c(event, "type") == NULL)
         return;
     if (str_is(json_get_str(event, "type"), "span.model_request_start")) {
         snprintf(f->p->start_line, sizeof f->p->start_line, "%s", f->line_id);

@@ -100,14 +100,11 @@ void calls_declare(struct turn *t, const json_t *entry, const json_t *message)
     json_t *block;
     json_array_foreach(content, i, block)
     {
-        if (!str_is(json_get_str(block, "type"), "toolCall"))
-            continue;
-        unsigned event = index++;
         const char *id = json_get_c(block, "id"), *name = json_get_c(block, "name");
-        if (id == NULL || name == NULL)
+        if (!str_is(json_get_str(block, "type"), "toolCall") || id == NULL || name == NULL)
             continue;
         struct call *c = call_new(block, id, name);
-        projection_event_id(t->o.session, line ? line : "", at, event, c->event_id);
+        projection_event_id(t->o.session, line ? line : "", at, index++, c->event_id);
         if (cut_off) /* R25: never runs */
             call_set_result(c, STR(CUT_OFF_RESULT));
         *tail = c;
