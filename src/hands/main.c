@@ -101,6 +101,16 @@ _Noreturn static void run(int listener)
     }
 }
 
+/* Whatever else the launcher left open must not reach the agent's processes. */
+static void close_others(int listener)
+{
+    fcntl(listener, F_SETFD, FD_CLOEXEC);
+    unsigned first = (unsigned)listener;
+    if (first > 3)
+        close_range(3, first - 1, 0);
+    close_range(first + 1, ~0u, 0);
+}
+
 /* Descriptors 0 to 2 exist, so that no pipe of ours ever gets such a number. */
 static void fill_standard_fds(void)
 {
@@ -126,7 +136,7 @@ int main(int argc, char **argv)
         printf("pi-hands protocol %d\n", HANDS_VERSION);
         return 0;
     }
-    if (argc != 2 || !str_to_u64(str_of(argv[1]), &fd) || fd > 1 << 20) {
+    if (argc != 2 || !str_to_u64(str_of(argv[1]), &fd) || fd < 3 || fd > 1 << 20) {
         fprintf(stderr, "usage: pi-hands LISTEN_FD | pi-hands --version\n");
         return 2;
     }
@@ -135,7 +145,7 @@ int main(int argc, char **argv)
         return 1;
     }
     fill_standard_fds();
-    fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    close_others((int)fd);
     fcntl((int)fd, F_SETFL, fcntl((int)fd, F_GETFL) | O_NONBLOCK);
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);

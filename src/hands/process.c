@@ -64,6 +64,7 @@ static void add_files(posix_spawn_file_actions_t *files, const struct process_sp
                                              0);
         }
     }
+    posix_spawn_file_actions_addclosefrom_np(files, 3);
     posix_spawn_file_actions_addchdir_np(files, spec->cwd ? spec->cwd : "/");
 }
 
@@ -76,7 +77,7 @@ static int spawn(const struct process_spec *spec, pid_t *out_pid)
     posix_spawnattr_init(&attr);
     sigset_t none, all;
     sigemptyset(&none);
-    sigfillset(&all);
+    memset(&all, 0xff, sizeof all); /* sigfillset leaves out glibc's own, which would be ignored */
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setflags(&attr,
