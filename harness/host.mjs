@@ -8,6 +8,7 @@ import { installGateway } from "./gateway.mjs";
 import { Models } from "./models.mjs";
 import { Decoder, Outbox, ProtocolError } from "./protocol.mjs";
 import { Sessions } from "./sessions.mjs";
+import { readResult } from "./tools.mjs";
 import { warmUp } from "./warm.mjs";
 
 const [runtimeDir, gatewaySocket, confinement] = process.argv.slice(2);
@@ -39,7 +40,7 @@ class Host {
     handle(envelope, lines) {
         const { op, session } = envelope;
         if (op === "tool_result") {
-            this.sessions.answer(session, envelope.call, json(lines[0]));
+            this.sessions.answer(session, envelope.call, readResult(lines[0] ?? ""));
         } else if (op !== "tool_update") { // output so far is for people watching, not for Pi
             this.#inOrder(session, () => this.#perform(envelope, lines));
         }

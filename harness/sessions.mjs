@@ -160,8 +160,8 @@ class HostedSession {
             const message = { customType: "pi-managed:note", content: note, display: false };
             await this.#session.sendCustomMessage(message, { triggerTurn: false });
         }
-        return this.#run((started) => this.#session.prompt(text, {
-            images, expandPromptTemplates: false, source: "rpc", preflightResult: started,
+        return this.#run(() => this.#session.prompt(text, {
+            images, expandPromptTemplates: false, source: "rpc",
         }));
     }
 
@@ -188,21 +188,13 @@ class HostedSession {
         }
         if (note !== null && note !== undefined) {
             const message = { customType: "pi-managed:resume", content: note, display: false };
-            return this.#run((started) => {
-                const run = this.#session.sendCustomMessage(message, { triggerTurn: true });
-                started();
-                return run;
-            });
+            return this.#run(() => this.#session.sendCustomMessage(message, { triggerTurn: true }));
         }
         const last = this.#session.messages.at(-1)?.role;
         if (last === undefined || last === "assistant" || last === "system") {
             throw new Error(`nothing to go on with: the last message is ${last ?? "missing"}`);
         }
-        return this.#run((started) => {
-            const run = continueRun(this.#session);
-            started();
-            return run;
-        });
+        return this.#run(() => continueRun(this.#session));
     }
 
     async abort() {
@@ -217,26 +209,35 @@ class HostedSession {
         this.#session.dispose();
     }
 
+    /**
+     * Resolves once the run is going: Pi may first compact the conversation, which takes a model request that
+     * an abort must be able to stop.
+     */
     #run(begin) {
         if (this.#session.isStreaming) {
             throw new Error("a run is going on already: steer it or wait for it to settle");
         }
+        this.#settled = false;
+        this.#failure = undefined;
+        const run = begin();
         return new Promise((resolve, reject) => {
             let accepted = false;
-            this.#settled = false;
-            this.#failure = undefined;
-            const started = () => {
-                accepted = true;
-                resolve();
+            const accept = () => {
+                accepted = this.#session.isStreaming || this.#settled;
+                return accepted ? resolve() : ended || setImmediate(accept);
             };
-            this.finished = begin(started).then(() => undefined, (error) => error).then((error) => {
-                if (!accepted) {
-                    this.#settled = true;
-                    reject(error ?? new Error("Pi did not start a run"));
-                } else {
+            let ended = false;
+            this.finished = run.then(() => undefined, (error) => error).then((error) => {
+                ended = true;
+                if (accepted || !error) {
                     this.#settle(false, error?.message);
+                    resolve();
+                } else {
+                    this.#settled = true;
+                    reject(error);
                 }
             });
+            accept();
         });
     }
 

@@ -51,7 +51,7 @@ export function remoteTools(pi, names, cwd, run) {
 }
 
 function plain({ content, details, isError }) {
-    return { content: content ?? [], details, isError: isError === true };
+    return { content, details, isError };
 }
 
 /** R54: hands returns the old and new text of the file; diff and patch are made by Pi's code. */
@@ -84,6 +84,29 @@ async function editAgain(pi, oldText, edits) {
     } catch {
         return undefined;
     }
+}
+
+/** Came from a sandbox, where anything may have been made of it; one bad result must not end the host. */
+export function readResult(line) {
+    let result;
+    try {
+        result = JSON.parse(line.toString("utf8"));
+    } catch {
+        result = null;
+    }
+    const { content, details, isError } = result ?? {};
+    const whole = Array.isArray(content) && content.every(isBlock)
+        && (details === undefined || details === null || typeof details === "object");
+    if (!whole) {
+        const text = "The tool's result was not in the right form and is lost.";
+        return { content: [{ type: "text", text }], isError: true };
+    }
+    return { content, details: details ?? undefined, isError: isError === true };
+}
+
+function isBlock(block) {
+    return (block?.type === "text" && typeof block.text === "string")
+        || (block?.type === "image" && typeof block.data === "string" && typeof block.mimeType === "string");
 }
 
 /** Tool calls waiting for control's answer, by session and call id. */

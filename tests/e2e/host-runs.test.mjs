@@ -152,6 +152,60 @@ test("a message must be sent to an open, idle session, and tools must be Pi's", 
     assert.match((await host.ask({ op: "abort", session: "sess_bad" })).error, /not open/);
 });
 
+test("a tool result in a wrong form is an error to the model and harms nobody else", async () => {
+    await host.open("sess_form", { model: MODEL });
+    for (const bad of ["nonsense", "[]", '{"content":"x"}', '{"content":[{"type":"text"}]}', '{"content":[],"details":"x"}',
+        `${"[".repeat(100_000)}`]) {
+        const from = host.received.length;
+        await host.call({ op: "prompt", session: "sess_form" }, [{ type: "text", text: 'CALL read {"path":"x"} THEN SAY ok' }]);
+        const { call } = await host.next((m) => m.t === "tool" && m.session === "sess_form", from);
+        host.write({ op: "tool_result", session: "sess_form", call }, bad);
+        assert.equal((await host.settled("sess_form", from)).error, undefined);
+        const result = messages("sess_form").findLast((m) => m.role === "toolResult");
+        assert.deepEqual([result.isError, textOf(result)],
+            [true, "The tool's result was not in the right form and is lost."]);
+    }
+});
+
+const SMALL = {
+    custom: true, id: "small", api: "openai-completions", baseUrl: "http://small.example.com", contextWindow: 40_000,
+};
+
+const LONG = "word ".repeat(8000);
+
+test("a long conversation is compacted, and goes on from its summary", async () => {
+    await host.open("sess_long", { model: SMALL });
+    for (let i = 0; i < 4; i += 1) {
+        assert.equal((await host.run("sess_long", LONG)).error, undefined);
+    }
+    const compaction = host.entries("sess_long").find((e) => e.type === "compaction");
+    assert.match(compaction.summary, /The user ran a scripted task/);
+    assert.equal((await host.run("sess_long", "SAY two")).error, undefined);
+    const last = server.requests.at(-1);
+    assert.match(last.body, /The user ran a scripted task/);
+    assert.ok(last.body.length < 3.5 * LONG.length);
+});
+
+test("an abort while the conversation is being compacted is heard at once", async () => {
+    await host.open("sess_compact", { model: SMALL });
+    let summary;
+    const compacting = new Promise((resolve) => {
+        server.setScript((request) => {
+            summary = request.conversation.tools.length === 0 ? request : summary;
+            return request === summary ? resolve("compacting") ?? "HANG" : undefined;
+        });
+    });
+    const isSettled = (m) => m.t === "settled" && m.session === "sess_compact";
+    for (let from = 0; !summary; from = host.received.findLastIndex(isSettled) + 1) {
+        await host.call({ op: "prompt", session: "sess_compact" }, [{ type: "text", text: LONG }]);
+        await Promise.race([host.next(isSettled, from), compacting]);
+    }
+    await summary.stalled;
+    await host.call({ op: "abort", session: "sess_compact" });
+    server.setScript(undefined);
+    assert.equal((await host.run("sess_compact", "SAY again")).aborted, false);
+});
+
 test("text that looks like a command, a file or a shell line stays text", async () => {
     await host.open("sess_text", { model: MODEL });
     for (const text of ["/skill:x do", "@/etc/passwd", "!ls", "$HOME"]) {

@@ -146,7 +146,7 @@ export class HostDriver {
                 this.#waiters.delete(waiter);
                 const seen = this.received.slice(-12).map((m) => JSON.stringify(m).slice(0, 300));
                 reject(new Error(`no such message from the host: ${predicate}\n${seen.join("\n")}`));
-            }, WAIT_MS);
+            }, WAIT_MS).unref();
             this.#waiters.add(waiter);
         });
     }
