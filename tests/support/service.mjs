@@ -12,7 +12,7 @@
 // here waits by the clock; every wait ends with what is waited for or with an error that says what
 // was seen instead.
 import { execFile, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, rmdirSync } from "node:fs";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -142,6 +142,7 @@ class Service {
 
     #removeOwnData() {
         if (this.#ownsData) {
+            endSandboxes(this.data);
             rmSync(this.data, { recursive: true, force: true });
         }
     }
@@ -224,6 +225,40 @@ class Service {
             throw Object.assign(error, { reply });
         }
         return new EventStream(response);
+    }
+}
+
+/** Sandboxes outlive the service by design; without its data nobody could ever stop them. */
+function endSandboxes(data) {
+    const folder = path.join(data, "sandboxes");
+    const names = existsSync(folder) ? readdirSync(folder) : [];
+    for (const file of names.map((name) => path.join(folder, name, "run.json"))) {
+        if (!existsSync(file)) {
+            continue;
+        }
+        const { pid, cgroups } = JSON.parse(readFileSync(file, "utf8"));
+        try {
+            process.kill(pid, "SIGKILL");
+        } catch (error) {
+            if (error.code !== "ESRCH") {
+                throw error;
+            }
+        }
+        cgroups.forEach(removeGroup);
+    }
+}
+
+/** The kernel gives a group free a little after its last process is dead. */
+function removeGroup(group) {
+    for (let tries = 500; existsSync(group); tries--) {
+        try {
+            rmdirSync(group);
+        } catch (error) {
+            if (error.code !== "EBUSY" || tries === 0) {
+                throw error;
+            }
+            Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+        }
     }
 }
 

@@ -83,11 +83,6 @@ static err reset_process(void)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     umask(022);
-    /* 1, not 0: the kernel then also keeps crashes from the host's core handler, which is root's.
-     */
-    const struct rlimit no_core = {1, 1};
-    if (setrlimit(RLIMIT_CORE, &no_core) < 0)
-        return fail_errno("forbid core dumps");
     if (setsid() < 0)
         return fail_errno("start a session");
     return 0;
@@ -215,9 +210,20 @@ static pid_t clone_init(struct boot *b, bool *out_placed)
     return (pid_t)syscall(SYS_clone, FIRST_NAMESPACES | CLONE_PIDFD | SIGCHLD, 0, &b->pidfd, 0, 0);
 }
 
+/* For the maker and so for the init. 1, not 0: the kernel then also keeps crashes from the host's
+   core handler, which is root's. A plain user who inherited 0 stays there. */
+static err forbid_core_dumps(void)
+{
+    const struct rlimit one = {1, 1}, none = {0, 0};
+    if (setrlimit(RLIMIT_CORE, &one) < 0 && setrlimit(RLIMIT_CORE, &none) < 0)
+        return fail_errno("forbid core dumps");
+    return 0;
+}
+
 err boot_clone(struct boot *b)
 {
     TRY(boot_warm_up());
+    TRY(forbid_core_dumps());
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return fail_errno("make a socket pair");
@@ -288,8 +294,11 @@ err boot_go(struct boot *b)
     expose_to_oom(b->pid);
     TRY(map_and_build(b, &mount_fd));
     char go = GO;
-    TRY(fd_send(b->channel, &go, sizeof go, &mount_fd, mount_fd >= 0 ? 1 : 0));
+    err e = fd_send(b->channel, &go, sizeof go, &mount_fd, mount_fd >= 0 ? 1 : 0);
+    if (e && e != E_CLOSED) /* closed: it failed already, and said why */
+        return e;
     TRY(hear_outcome(b));
+    TRY(e);
     if (b->listen_fd < 0)
         return 0;
     /* End of file without a word: exec, or a death no program can report. */
