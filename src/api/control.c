@@ -238,7 +238,8 @@ static void stop(struct control *c)
     workers_free(c->service.replays);
     session_manager_stop(c->service.sessions);
     harness_free(c->service.harness);
-    db_close(c->service.db);
+    /* The database stays open: threads of tool calls under way still write to it until the process
+       ends, which is now. What was committed is on disk; the next start needs no clean close. */
 }
 
 int control_main(void)

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/lock.h"
 #include "base/mem.h"
+#include "db/sqlite_guard.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
@@ -16,6 +17,12 @@
 #define GROUP_MAX 256      /* writes a transaction; bounds how long the first one waits */
 #define STATEMENTS_MAX 96  /* prepared statements kept by a connection */
 #define TICK_MS 1000       /* waits are renewed this often; nothing depends on the value */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GUARDED true
+#else
+#define GUARDED false
+#endif
 
 enum {
     DB_MAGIC = 0x53514c44,
@@ -35,6 +42,7 @@ struct conn {
     struct db_conn base;
     unsigned magic;
     sqlite3 *sqlite;
+    struct sqlite_guard guard;
     uint64_t tick;
     size_t statement_count;
     struct statement statements[STATEMENTS_MAX];
@@ -163,6 +171,8 @@ static err conn_set_up(struct conn *c, bool writer)
     sqlite3_db_config(c->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(c->sqlite, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
     sqlite3_db_config(c->sqlite, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);
+    if (GUARDED)
+        sqlite_guard_watch(&c->guard, c->sqlite);
     TRY(run_script(c, "PRAGMA foreign_keys = ON"));
     if (!writer)
         return run_script(c, "PRAGMA query_only = ON");
@@ -195,7 +205,7 @@ static err conn_open(const char *path, bool writer, struct conn **out)
 
 /* Statements */
 
-static err prepare(struct conn *c, const char *sql, sqlite3_stmt **out)
+static err prepare_unchecked(struct conn *c, const char *sql, sqlite3_stmt **out)
 {
     const char *tail = NULL;
     if (sqlite3_prepare_v3(c->sqlite, sql, -1, SQLITE_PREPARE_PERSISTENT, out, &tail) != SQLITE_OK)
@@ -205,6 +215,18 @@ static err prepare(struct conn *c, const char *sql, sqlite3_stmt **out)
         return fail(E_INTERNAL, "database: not exactly one statement: %.80s", sql);
     }
     return 0;
+}
+
+static err prepare(struct conn *c, const char *sql, sqlite3_stmt **out)
+{
+    sqlite_guard_begin(&c->guard);
+    TRY(prepare_unchecked(c, sql, out));
+    if (!GUARDED)
+        return 0;
+    err e = sqlite_guard_check(&c->guard, sql);
+    if (e)
+        sqlite3_finalize(*out);
+    return e;
 }
 
 static struct statement *find_statement(struct conn *c, const char *sql)

@@ -294,7 +294,8 @@ err sessions_to_stop(struct db_conn *c, struct arena *a, int64_t now_ms, struct 
 
 err session_exists(struct db_conn *c, const char *id, bool *out)
 {
-    static const char sql[] = "SELECT 1 FROM sessions WHERE id = $1 AND deleted_at IS NULL";
+    static const char sql[] = "/* all tenants */ SELECT 1 FROM sessions"
+                              " WHERE id = $1 AND deleted_at IS NULL";
     struct db_rows *r;
     TRY(db_query(c, sql, DB_ARGS(DB_C(id)), &r));
     bool found = db_next(r);

@@ -26,6 +26,7 @@ const WAIT_MS = 30_000;
 const READY = /pi-managed listening on (https?:\/\/\S+)/;
 const API_KEY = /\bpmk_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}\b/;
 const OUTPUT_KEPT = 64 * 1024;
+const SANITIZER = /(?:Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:/;
 
 export const SERVICE_PROGRAM = process.env.PI_MANAGED_BIN
     ?? fileURLToPath(new URL("../../build/pi-managed", import.meta.url));
@@ -137,6 +138,9 @@ class Service {
             const how = ended.timedOut
                 ? `did not stop in ${STOP_MS} ms` : `ended with ${endText(ended)}`;
             throw new Error(`the service ${how}; its output:\n${this.output}`);
+        }
+        if (SANITIZER.test(this.output)) { // of a role: the parent's own end does not show it
+            throw new Error(`a sanitizer spoke; the service's output:\n${this.output}`);
         }
     }
 

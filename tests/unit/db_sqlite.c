@@ -386,6 +386,55 @@ static void mistakes_in_sql_are_internal_errors(void **state)
     assert_int_equal(insert(f->db, "t", "still works"), 0);
 }
 
+static err guarded(struct db_conn *base, void *arg)
+{
+    struct conn *c = conn_of(base);
+    const char *sql = arg;
+    sqlite3_stmt *stmt = NULL;
+    sqlite_guard_watch(&c->guard, c->sqlite);
+    sqlite_guard_begin(&c->guard);
+    err e = prepare_unchecked(c, sql, &stmt);
+    assert_int_equal(e, 0);
+    sqlite3_finalize(stmt);
+    return sqlite_guard_check(&c->guard, sql);
+}
+
+/* R50 */
+static void a_statement_that_forgets_the_tenant_is_found(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const bad[] = {
+        "SELECT COUNT(*) FROM agents",
+        "SELECT name FROM agents WHERE id = $1",
+        "SELECT a.name FROM agents a JOIN agent_versions v ON v.agent_id = a.id"
+        " WHERE a.tenant_id = $1",
+        "UPDATE agents SET name = $1 WHERE id = $2",
+        "DELETE FROM environments WHERE id = $1",
+        "DELETE FROM environments",
+        "INSERT INTO agents (tenant_id, id, name, version, created_at, updated_at)"
+        " SELECT $1, id, name, 1, 1, 1 FROM environments",
+        "SELECT id FROM tenants WHERE EXISTS (SELECT 1 FROM sessions WHERE status = 'idle')",
+        "WITH w AS (SELECT id FROM sessions) SELECT 1 FROM tenants WHERE id IN (SELECT id FROM w)",
+    };
+    static const char *const good[] = {
+        "SELECT name FROM agents WHERE tenant_id = $1 AND id = $2",
+        "SELECT tenant_id, id FROM sessions WHERE status = 'running'",
+        "UPDATE agents SET name = $3 WHERE tenant_id = $1 AND id = $2",
+        "DELETE FROM environments WHERE tenant_id = $1 AND id = $2",
+        "INSERT INTO environments (tenant_id, id, name, definition, created_at, updated_at)"
+        " VALUES ($1, $2, $3, $4, $5, $5)",
+        "SELECT id, name FROM tenants",
+        "/* all tenants */ SELECT COUNT(*) FROM sessions",
+        "SELECT 1",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(db_read(f->db, guarded, (void *)bad[i]), E_INTERNAL);
+        assert_non_null(strstr(err_text(), "tenant_id"));
+    }
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(db_read(f->db, guarded, (void *)good[i]), 0);
+}
+
 static err write_in_read(struct db_conn *c, void *arg)
 {
     return insert_row(c, arg);
@@ -567,6 +616,7 @@ int main(void)
         WITH_DB(one_statement_can_be_open_twice),
         WITH_DB(the_statement_cache_is_bounded),
         WITH_DB(mistakes_in_sql_are_internal_errors),
+        WITH_DB(a_statement_that_forgets_the_tenant_is_found),
         WITH_DB(a_read_cannot_write),
         WITH_DB(many_threads_read_and_write_at_once),
         WITH_DB(kill_9_leaves_whole_transactions_and_all_that_were_reported),
