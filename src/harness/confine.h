@@ -28,6 +28,11 @@ err confine_map_ids(unsigned uid,
 
 /* No capabilities, no new privileges, dies with the parent process. */
 err confine_privileges(void);
+/* Only reading, and only Node, the runtime, the script's folder, libraries and this process's own
+   /proc, by the paths in `tree` (as they are then). Also no TCP, no foreign abstract sockets, no
+   signals to others, where the kernel has it. *out_version is Landlock's version, 0 = not there,
+   which is no error. After confine_privileges. */
+err confine_files(const struct confine_tree *tree, int *out_version);
 /* No core, no file can grow, at most node_fd descriptors: descriptor node_fd itself stays open and,
    once closed by exec, can never be made again. */
 err confine_limits(int node_fd);

@@ -62,8 +62,19 @@ static err open_node(struct launching *it)
     return it->node_fd < 0 ? fail_errno("keeping %s open", it->node) : 0;
 }
 
-/* {"namespaces":[…],"filter":true,"missing":[…]}: what holds and what does not, for hello. */
-static char *confinement_text(const struct launching *it, int namespaces, bool proc)
+/* What is open when only Landlock of that version and the filter stand. */
+static const char *without_namespaces(int landlock)
+{
+    if (landlock == 0)
+        return "it can read what its user can, and reach that user's and abstract unix sockets";
+    if (landlock < 6)
+        return "it can reach abstract unix sockets, and others that its user may open";
+    return "it can reach unix sockets that its user may open";
+}
+
+/* {"namespaces":[…],"landlock":n,"filter":true,"missing":[…]}: what holds and what does not, for
+ * hello. */
+static char *confinement_text(const struct launching *it, int namespaces, bool proc, int landlock)
 {
     static const struct {
         int flag;
@@ -76,10 +87,10 @@ static char *confinement_text(const struct launching *it, int namespaces, bool p
             json_array_append_new(have, json_string(names[i].name));
     }
     if (!namespaces)
-        json_array_append_new(
-            missing, json_sprintf("own view of files, processes and sockets: %s", it->reason));
-    AUTO_JSON all = json_pack("{s:o, s:b, s:b, s:o}", "namespaces", have, "filter", 1, "proc", proc,
-                              "missing", missing);
+        json_array_append_new(missing,
+                              json_sprintf("%s: %s", without_namespaces(landlock), it->reason));
+    AUTO_JSON all = json_pack("{s:o, s:i, s:b, s:b, s:o}", "namespaces", have, "landlock", landlock,
+                              "filter", 1, "proc", proc, "missing", missing);
     struct buf text = {0};
     json_write(all, &text);
     return text.p;
@@ -110,8 +121,8 @@ static void execute_node(const struct launching *it, const char *confinement, bo
         NULL,
     };
     static const char *const environment[] = {
-        "HOME=/nonexistent",       "PATH=/nonexistent", "TZ=UTC", "PI_OFFLINE=1",
-        "PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0",    NULL,
+        "HOME=/nonexistent", "OPENSSL_CONF=/dev/null",  "PATH=/nonexistent", "TZ=UTC",
+        "PI_OFFLINE=1",      "PI_SKIP_VERSION_CHECK=1", "PI_TELEMETRY=0",    NULL,
     };
     syscall(SYS_execveat, it->node_fd, "", argv, environment, AT_EMPTY_PATH);
 }
@@ -135,6 +146,7 @@ static err become_host(const struct launching *it, int namespaces, unsigned uid,
                                 .harness_dir = l->harness_dir,
                                 .gateway = l->gateway};
     bool proc = false;
+    int landlock = 0;
     TRY(take_descriptors(it));
     if (namespaces & CLONE_NEWUSER)
         TRY(confine_map_ids(uid, gid));
@@ -142,9 +154,15 @@ static err become_host(const struct launching *it, int namespaces, unsigned uid,
         TRY(confine_mounts(&tree, &proc));
     else if (chdir("/") < 0)
         return fail_errno("chdir");
-    char *confinement = confinement_text(it, namespaces, proc);
     TRY(confine_limits(it->node_fd));
     TRY(confine_privileges());
+    if (namespaces)
+        tree = (struct confine_tree){.node = CONFINE_NODE,
+                                     .runtime_dir = CONFINE_RUNTIME,
+                                     .harness_dir = CONFINE_HARNESS,
+                                     .gateway = CONFINE_GATEWAY};
+    TRY(confine_files(&tree, &landlock));
+    char *confinement = confinement_text(it, namespaces, proc, landlock);
     TRY(confine_syscalls(it->node_fd));
     execute_node(it, confinement, namespaces != 0);
     return fail_errno("executing %s", it->node);
@@ -173,7 +191,9 @@ static bool try_start(struct launching *it, int namespaces, pid_t *out_pid)
     fd_close(&it->failure_pipe[1]);
     ssize_t n = 0;
     if (pid < 0)
-        snprintf(it->reason, sizeof it->reason, "new namespaces: %s", strerror(clone_errno));
+        snprintf(it->reason, sizeof it->reason, "new namespaces: %s",
+                 clone_errno == ENOSPC ? "the limit in /proc/sys/user is reached or 0"
+                                       : strerror(clone_errno));
     else
         n = read(it->failure_pipe[0], it->reason, sizeof it->reason - 1);
     fd_close(&it->failure_pipe[0]);

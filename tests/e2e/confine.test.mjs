@@ -1,7 +1,7 @@
 // The host's walls: an attack script, run by the launcher in place of the host, fails at everything; the same
 // script with no walls around it succeeds at everything, so each attempt is a real one.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import dgram from "node:dgram";
 import { once } from "node:events";
 import fs from "node:fs";
@@ -94,4 +94,31 @@ describe("an attack from inside the host", () => {
         assert.deepEqual(names(results, true), [...ALLOWED]);
         assert.deepEqual([killed, wrote], [false, false]);
     });
+
+    test("reaches at most other sockets where namespaces are forbidden", async (t) => {
+        if (spawnSync("unshare", ["-U", "-r", "true"]).status !== 0) {
+            t.skip("this test itself needs a user namespace");
+            return;
+        }
+        const forbid = "echo 0 >/proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all "
+            + '--inh-caps=-all --no-new-privs "$@"';
+        const { results, killed, wrote } = await attack("unshare", ["-U", "-r", "sh", "-c", forbid, "sh",
+            DRIVER, RUNTIME, path.join(HERE, "confine"), "attack.mjs", world.gateway]);
+        const open = names(results, true).filter((name) => name !== "abstract socket"); // before Linux 6.12
+        assert.deepEqual(open, ["foreign socket", ...ALLOWED]);
+        assert.deepEqual([killed, wrote], [false, false]);
+    });
+});
+
+test("a missing Node is told to control, with what to do", async () => {
+    const child = spawn(path.join(BUILD, "pi-managed"), ["--role", "host", "--runtime", "/nonexistent",
+        "--harness", path.join(ROOT, "harness"), "--gateway", world.gateway],
+    { stdio: ["ignore", "ignore", "ignore", "pipe"] });
+    let text = "";
+    child.stdio[3].on("data", (chunk) => { text += chunk; });
+    const [status] = await once(child, "close");
+    assert.deepEqual([status, JSON.parse(text)], [1, {
+        t: "failed",
+        error: "Node is missing: /nonexistent/node/bin/node: No such file or directory; run make setup",
+    }]);
 });
