@@ -48,7 +48,8 @@ const char *nearest_name(const char *word, const char *const *names);
 int command_fail(const struct invocation *call);
 
 extern const struct command serve_command, init_command, key_create_command, key_list_command,
-    key_revoke_command, tenant_create_command, tenant_list_command, doctor_command, export_command;
+    key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
+    sandbox_destroy_command, doctor_command, export_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

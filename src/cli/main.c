@@ -31,9 +31,9 @@ static const struct command version_command = {
 };
 
 static const struct command *const commands[] = {
-    &serve_command,       &init_command,     &doctor_command,     &export_command,
-    &key_create_command,  &key_list_command, &key_revoke_command, &tenant_create_command,
-    &tenant_list_command, &version_command,
+    &serve_command,       &init_command,         &doctor_command,          &export_command,
+    &key_create_command,  &key_list_command,     &key_revoke_command,      &tenant_create_command,
+    &tenant_list_command, &sandbox_list_command, &sandbox_destroy_command, &version_command,
 };
 #define COMMAND_COUNT (sizeof commands / sizeof *commands)
 

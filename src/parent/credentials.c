@@ -20,6 +20,8 @@ static const struct {
     {"mistral", "MISTRAL_API_KEY"},     {"deepseek", "DEEPSEEK_API_KEY"},
     {"cerebras", "CEREBRAS_API_KEY"},   {"zai", "ZAI_API_KEY"},
     {"together", "TOGETHER_API_KEY"},   {"fireworks", "FIREWORKS_API_KEY"},
+    {"moonshotai", "MOONSHOT_API_KEY"}, {"minimax", "MINIMAX_API_KEY"},
+    {"nvidia", "NVIDIA_API_KEY"},       {"kimi-coding", "KIMI_API_KEY"},
 };
 _Static_assert(sizeof variables / sizeof *variables <= ENVIRONMENT_KEYS_MAX, "room for every key");
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -106,9 +107,10 @@ static void delist(struct parent_link *link, const struct waiter *w)
 
 static bool wait_for_reply(struct parent_link *link, struct waiter *w)
 {
+    int64_t left, until = clock_monotonic_ms(clock_real()) + CALL_TIMEOUT_MS;
     AUTO_LOCK(&link->lock);
-    while (!w->done && cond_wait_ms(&link->replied, &link->lock, CALL_TIMEOUT_MS))
-        ;
+    while (!w->done && (left = until - clock_monotonic_ms(clock_real())) > 0)
+        cond_wait_ms(&link->replied, &link->lock, left); /* each reply wakes all who wait */
     delist(link, w);
     return w->done;
 }

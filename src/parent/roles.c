@@ -188,7 +188,8 @@ void role_enter(const char *name)
     char comm[16];
     snprintf(comm, sizeof comm, "pm-%s", name);
     prctl(PR_SET_NAME, comm);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    /* 1, not 0: a core pattern that pipes to a program ignores 0, but not 1. */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){1, 1});
     /* host and maker write their own uid_map, which needs a dumpable process, and then see to this
        themselves; a sanitizer's leak checker attaches to its own process. */
     bool own_care = strcmp(name, "host") == 0 || strcmp(name, "maker") == 0;
