@@ -338,7 +338,7 @@ static err find_agent(struct db_conn *c, const char *tenant, struct str id, int6
 err agent_find(struct db_conn *c, const char *tenant, struct str id, int64_t version,
                struct agent_found *out)
 {
-    struct agent a;
+    struct agent a = {0};
     TRY(find_agent(c, tenant, id, version, &a));
     *out = (struct agent_found){
         .version = a.version, .definition = a.definition, .archived = a.archived_at >= 0};
@@ -435,7 +435,7 @@ static err update_agent(struct ctx *ctx, struct db_conn *c, struct agent *a)
 static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
     (void)arg;
-    struct agent a;
+    struct agent a = {0};
     TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
     err e = update_agent(ctx, c, &a);
     if (e) {
@@ -458,7 +458,7 @@ static err archive_in(struct ctx *ctx, struct db_conn *c, void *arg)
     TRY(db_exec(c, sql_archive,
                 DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(clock_wall_ms(ctx->clock))),
                 NULL));
-    struct agent a;
+    struct agent a = {0};
     TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
     return reply_json(ctx, 200, agent_json(&a));
 }
@@ -471,7 +471,7 @@ static err agents_archive(struct ctx *ctx)
 static err get_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
-    struct agent a;
+    struct agent a = {0};
     TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
     return reply_json(ctx, 200, agent_json(&a));
 }
@@ -487,7 +487,7 @@ static err version_in(struct db_conn *c, void *arg)
     uint64_t version;
     if (!str_to_u64(ctx->params[1], &version) || version == 0 || version > INT32_MAX)
         return fail_as(E_NOT_FOUND, "agent_not_found", "there is no such version");
-    struct agent a;
+    struct agent a = {0};
     TRY(find_agent(c, ctx->tenant, ctx->params[0], (int64_t)version, &a));
     return reply_json(ctx, 200, agent_json(&a));
 }
@@ -503,7 +503,7 @@ static err collect(struct db_rows *r, json_t **out)
     json_t *list = json_array();
     err e = 0;
     while (e == 0 && db_next(r)) {
-        struct agent a;
+        struct agent a = {0};
         e = read_agent(r, &a);
         if (e == 0)
             json_array_append_new(list, agent_json(&a));
@@ -548,7 +548,7 @@ static void key_of_version(const json_t *row, int64_t *out_at, char out_id[ID_MA
 static err versions_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
-    struct agent a;
+    struct agent a = {0};
     /* an unknown agent is not an empty list */
     TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
     json_decref(a.definition);

@@ -154,7 +154,7 @@ static void digest_of(const struct auth *a, struct str token, unsigned char out[
 static struct seen *slot_at(struct auth *a, const unsigned char digest[32], int which)
 {
     uint32_t n;
-    memcpy(&n, digest + 4 * which, sizeof n);
+    memcpy(&n, digest + (size_t)which * sizeof n, sizeof n);
     return &a->seen[n % SLOTS];
 }
 

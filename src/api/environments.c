@@ -206,7 +206,7 @@ static err find(struct db_conn *c, const char *tenant, struct str id, struct env
 err environment_find(struct db_conn *c, const char *tenant, struct str id,
                      struct environment_found *out)
 {
-    struct environment n;
+    struct environment n = {0};
     TRY(find(c, tenant, id, &n));
     *out = (struct environment_found){.definition = n.definition, .archived = n.archived_at >= 0};
     memcpy(out->id, n.id, sizeof n.id);
@@ -280,7 +280,7 @@ static err update(struct ctx *ctx, struct db_conn *c, struct environment *n)
 static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
     (void)arg;
-    struct environment n;
+    struct environment n = {0};
     TRY(find(c, ctx->tenant, ctx->params[0], &n));
     err e = update(ctx, c, &n);
     if (e) {
@@ -302,7 +302,7 @@ static err archive_in(struct ctx *ctx, struct db_conn *c, void *arg)
     TRY(db_exec(c, sql_archive,
                 DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(clock_wall_ms(ctx->clock))),
                 NULL));
-    struct environment n;
+    struct environment n = {0};
     TRY(find(c, ctx->tenant, ctx->params[0], &n));
     return reply_json(ctx, 200, environment_json(&n));
 }
@@ -328,7 +328,7 @@ static err environments_delete(struct ctx *ctx)
 static err get_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
-    struct environment n;
+    struct environment n = {0};
     TRY(find(c, ctx->tenant, ctx->params[0], &n));
     return reply_json(ctx, 200, environment_json(&n));
 }
@@ -343,7 +343,7 @@ static err collect(struct db_rows *r, json_t **out)
     json_t *list = json_array();
     err e = 0;
     while (e == 0 && db_next(r)) {
-        struct environment n;
+        struct environment n = {0};
         e = read_environment(r, &n);
         if (e == 0)
             json_array_append_new(list, environment_json(&n));

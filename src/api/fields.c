@@ -24,10 +24,12 @@ static size_t path_push(struct fields *f, const char *name)
     if (at < end)
         f->path[at++] = '/';
     for (; *name && at < end; name++) {
-        bool escaped = *name == '~' || *name == '/';
-        f->path[at++] = escaped ? '~' : *name;
-        if (escaped)
+        if (*name == '~' || *name == '/') {
+            f->path[at++] = '~';
             f->path[at++] = *name == '~' ? '0' : '1';
+        } else {
+            f->path[at++] = *name;
+        }
     }
     f->path[at] = 0;
     trim_character(f->path);

@@ -469,6 +469,7 @@ static err sqlite_read(struct db *base, db_fn fn, void *arg)
     assert(!inside);
     struct conn *c = NULL;
     TRY(take_reader(db, &c));
+    assert(c);
     inside = true;
     err e = run_read(c, fn, arg);
     inside = false;
@@ -609,7 +610,7 @@ static err sqlite_open(const char *path, struct db **out)
 {
     if (path[0] == 0)
         return fail(E_INVALID, "database: sqlite: needs a path behind it");
-    struct conn *writer;
+    struct conn *writer = NULL;
     TRY(conn_open(path, true, &writer));
     struct sqlite_db *db = mem_alloc(sizeof *db);
     db->base.engine = &db_sqlite;

@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
+import { apiReference } from "../../tools/api-reference.mjs";
 import { contract, problems } from "../support/contract.mjs";
-import { parseYaml } from "../support/yaml.mjs";
+import { parseYaml } from "../../tools/yaml.mjs";
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
 const operations = Object.entries(contract.paths).flatMap(([path, item]) =>
@@ -34,6 +35,11 @@ test("every operation has an id of its own, a tag, a summary and its path parame
             .map((one) => one.name ?? contract.components.parameters[one.$ref.split("/").at(-1)].name);
         assert.deepEqual(named, [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1]), path);
     }
+});
+
+test("docs/api-reference.md is what tools/api-reference.mjs makes of the contract", () => {
+    const file = new URL("../../docs/api-reference.md", import.meta.url);
+    assert.equal(readFileSync(file, "utf8"), apiReference(contract));
 });
 
 test("examples fit their schemas", () => {

@@ -170,7 +170,9 @@ test("a malformed Last-Event-ID or eventDeltas is 400", async () => {
         assertProblem(reply, 400, "invalid_last_event_id");
     }
     assertProblem(await service.request("GET", `${path}/stream?lastEventId=x`), 400);
-    assertProblem(await service.request("GET", `${path}/stream?eventDeltas=everything`), 400);
+    for (const deltas of ["everything", "", "agent.message,", "agent.message%20", "agent.thinking"]) {
+        assertProblem(await service.request("GET", `${path}/stream?eventDeltas=${deltas}`), 400);
+    }
     assertProblem(await service.request("GET", `${path}/stream?tail=1`), 400);
 });
 

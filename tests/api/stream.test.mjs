@@ -76,6 +76,18 @@ test("only who asked gets deltas; they have no id and move nothing", async () =>
         without.filter((frame) => frame.id).map((frame) => frame.data));
 });
 
+test("the output of a tool is streamed to who asks for it", async () => {
+    const session = await job.session();
+    const stream = await session.stream({ eventDeltas: ["agent.tool_result", "agent.message"] });
+    await post(session, say('CALL bash {"command":"echo first; sleep 0.3; echo second"} THEN SAY done'));
+    const frames = await stream.until(isIdle);
+    await stream.close();
+    const use = frames.find((frame) => frame.type === "agent.tool_use").data;
+    const grown = frames.filter((frame) => frame.type === "event_delta" && frame.data.eventId === use.id);
+    assert.ok(grown.length >= 1);
+    assert.equal(grown.map((frame) => frame.data.delta.text).join(""), "first\nsecond\n");
+});
+
 test("a backlog and what is said meanwhile come in one strictly rising line", async () => {
     const session = await job.session();
     const batch = { events: Array.from({ length: 50 }, () => ({ type: "user.interrupt" })) };

@@ -2,7 +2,7 @@
 // body is what its schema says. Knows the part of JSON Schema that the contract uses; an unknown keyword is
 // an error, so that nothing is skipped by accident.
 import { readFileSync } from "node:fs";
-import { parseYaml } from "./yaml.mjs";
+import { parseYaml } from "../../tools/yaml.mjs";
 
 export const contract = parseYaml(
     readFileSync(new URL("../../contracts/openapi.yaml", import.meta.url), "utf8"));
