@@ -14,13 +14,17 @@
 #include "parent/link.h"
 
 #include <curl/curl.h>
+#include <errno.h>
 #include <malloc.h>
 #include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define CONFIG_TIMEOUT_MS 30000
+#define DESCRIPTORS_MAX 16384
 
 struct broker {
     struct exchange_env env;
@@ -101,8 +105,20 @@ static void free_wiped(void *p)
     free(p);
 }
 
+/* Streams are what this process is for; the default of 1024 would be used up by 170 of them. */
+static void allow_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max < DESCRIPTORS_MAX ? limit.rlim_max : DESCRIPTORS_MAX;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        log_warn("the limit on open files cannot be raised: %s", strerror(errno));
+}
+
 static void prepare(struct broker *b)
 {
+    allow_descriptors();
     signal(SIGPIPE, SIG_IGN);
     json_set_alloc_funcs(malloc, free_wiped);
     if (sodium_init() < 0 || curl_global_init(CURL_GLOBAL_DEFAULT) != 0)

@@ -243,11 +243,20 @@ void model_exchange_body(struct exchange *x, struct str part)
         buf_add_str(&x->body, part);
 }
 
+static void check_model(struct exchange *x)
+{
+    if (x->status == 0 &&
+        !wire_names_model(x->api, str_of(x->path), buf_str(&x->body), x->registration->model))
+        answer(x, 400, "model_bad_request", "the request is not for the model of its session");
+}
+
 /* Talking to control */
 
 static err begin(struct exchange *x)
 {
     x->request = request_new(x->env->requests, x->registration->session);
+    if (x->request == NULL)
+        return fail(E_UNAVAILABLE, "too many model requests are under way");
     json_t *m = json_pack("{s:s, s:s, s:s, s:I}", "op", "request_begin", "request", x->request->id,
                           "session", x->request->session, "bytes", (json_int_t)x->body.n);
     return control_send(x->env->control, m);
@@ -371,6 +380,7 @@ static err open_upstream(struct exchange *x)
         .host_fd = x->host_fd,
         .wake_fd = x->request->wake_fd,
         .idle_ms = x->env->idle_ms,
+        .ca_file = x->env->ca_file,
     };
     return upstream_open(&options, fd_take(&fd), &x->upstream);
 }
@@ -435,7 +445,7 @@ static int64_t content_length(const struct upstream *u)
 static void take_head(struct exchange *x, int status)
 {
     x->status = status;
-    x->left = content_length(x->upstream);
+    x->left = status == 204 || status == 304 ? 0 : content_length(x->upstream);
     classify_status(x);
     if (x->error_code[0] == 0) {
         /* An answer that is no event stream is metered by size alone. */
@@ -553,6 +563,7 @@ static void finish(struct exchange *x)
 void model_exchange_run(struct exchange *x, struct exchange_answer *out)
 {
     int status = 0;
+    check_model(x);
     if (x->status == 0)
         wait_for_go(x);
     if (x->status == 0) {

@@ -25,6 +25,7 @@ struct exchange_env {
     struct credential_source credentials;
     int64_t go_timeout_ms; /* 0 = 30000 (protocol.h) */
     int64_t idle_ms;       /* 0 = upstream's own limit */
+    const char *ca_file;   /* NULL: the certificates that the system trusts */
 };
 
 /* `tenant`: whose gateway socket this is. `target` as it stood in the request line. */

@@ -8,13 +8,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define REQUEST_MAGIC 0x4e905e57u
+/* Of all hosts together: a thread, up to six descriptors and the buffers of upstream.c each. */
+#define REQUESTS_MAX 512
 
 struct request_table {
     pthread_mutex_t lock;
@@ -38,23 +40,35 @@ void request_table_free(struct request_table *t)
     mem_free(t);
 }
 
-struct request *request_new(struct request_table *t, const char *session)
+/* False when there are too many. */
+static bool enlist(struct request_table *t, struct request *r)
 {
-    struct request *r = mem_alloc(sizeof *r);
-    r->magic = REQUEST_MAGIC;
-    r->table = t;
-    r->upstream_fd = -1;
-    r->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (r->wake_fd < 0)
-        abort(); /* descriptors are bounded by the connection limit */
-    id_new("req", clock_wall_ms(clock_real()), r->id);
-    strncpy(r->session, session, sizeof r->session - 1);
     AUTO_LOCK(&t->lock);
+    if (t->count >= REQUESTS_MAX)
+        return false;
     r->next = t->first;
     if (t->first)
         t->first->prev = r;
     t->first = r;
     t->count++;
+    return true;
+}
+
+struct request *request_new(struct request_table *t, const char *session)
+{
+    AUTO_FD wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake < 0)
+        return NULL;
+    struct request *r = mem_alloc(sizeof *r);
+    *r = (struct request){.magic = REQUEST_MAGIC, .table = t, .upstream_fd = -1};
+    id_new("req", clock_wall_ms(clock_real()), r->id);
+    snprintf(r->session, sizeof r->session, "%s", session);
+    r->wake_fd = wake;
+    if (!enlist(t, r)) {
+        mem_free(r);
+        return NULL;
+    }
+    fd_take(&wake);
     return r;
 }
 

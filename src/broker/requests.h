@@ -44,6 +44,8 @@ struct request {
 
 struct request_table *request_table_new(void);
 void request_table_free(struct request_table *t); /* with no request in it */
+/* NULL when too many are under way already, here or for the descriptors that the process may have.
+ */
 struct request *request_new(struct request_table *t, const char *session);
 void request_free(struct request *r); /* NULL-safe */
 

@@ -233,6 +233,8 @@ static void set_options(struct upstream *u)
     curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(c, CURLOPT_FORBID_REUSE, 1L);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)HANDSHAKE_MS);
+    if (u->options.ca_file)
+        curl_easy_setopt(c, CURLOPT_CAINFO, u->options.ca_file);
     curl_easy_setopt(c, CURLOPT_ERRORBUFFER, u->error);
     curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(c, CURLOPT_WRITEDATA, u);

@@ -24,6 +24,7 @@ struct upstream_options {
     int host_fd;              /* its hang-up ends the request */
     int wake_fd;              /* readable: the request is cancelled */
     int64_t idle_ms;          /* 0 = 600000: the provider may be silent for so long */
+    const char *ca_file;      /* NULL: the certificates that the system trusts */
 };
 
 /* Errors of upstream_open, _head and _read: E_CLOSED, code host_gone or cancelled; E_UNAVAILABLE,

@@ -63,6 +63,104 @@ bool wire_target_allowed(const struct wire_api *api, struct str target)
     return matches(api->target, target) || (api->target_also && matches(api->target_also, target));
 }
 
+static bool target_names(const struct wire_api *api, struct str target, const char *model)
+{
+    size_t before = strcspn(api->target, "*");
+    if (target.n < before)
+        return false;
+    struct str rest = {target.p + before, target.n - before};
+    size_t n = match_segment(rest, api->target[before + 1]);
+    return str_is((struct str){rest.p, n}, model);
+}
+
+/* The string that begins at *at (its quote): what lies between the quotes, as written. */
+static bool walk_string(struct str text, size_t *at, struct str *out)
+{
+    size_t from = ++*at;
+    for (; *at < text.n && text.p[*at] != '"'; ++*at)
+        if (text.p[*at] == '\\')
+            ++*at;
+    if (*at >= text.n)
+        return false;
+    *out = (struct str){text.p + from, *at - from};
+    ++*at;
+    return true;
+}
+
+/* To the comma or brace that ends a value, over what is nested in it. */
+static bool walk_value(struct str text, size_t *at)
+{
+    size_t depth = 0;
+    struct str skipped;
+    while (*at < text.n) {
+        char c = text.p[*at];
+        if (c == '"') {
+            if (!walk_string(text, at, &skipped))
+                return false;
+            continue;
+        }
+        if (depth == 0 && (c == ',' || c == '}'))
+            return true;
+        if (c == '{' || c == '[')
+            depth++;
+        if ((c == '}' || c == ']') && depth-- == 0)
+            return false;
+        ++*at;
+    }
+    return false;
+}
+
+static void walk_blanks(struct str text, size_t *at)
+{
+    while (*at < text.n && strchr(" \t\r\n", text.p[*at]) && text.p[*at])
+        ++*at;
+}
+
+static bool walk_char(struct str text, size_t *at, char c)
+{
+    walk_blanks(text, at);
+    if (*at >= text.n || text.p[*at] != c)
+        return false;
+    ++*at;
+    walk_blanks(text, at);
+    return true;
+}
+
+/* One member of the top-level object; counts it when it is "model" with the right value. */
+static bool walk_member(struct str body, size_t *at, const char *model, size_t *hits)
+{
+    struct str key, value;
+    if (*at >= body.n || body.p[*at] != '"' || !walk_string(body, at, &key) ||
+        memchr(key.p, '\\', key.n) || !walk_char(body, at, ':'))
+        return false;
+    if (!str_is(key, "model"))
+        return walk_value(body, at);
+    if (*at >= body.n || body.p[*at] != '"' || !walk_string(body, at, &value) ||
+        !str_is(value, model))
+        return false;
+    ++*hits;
+    walk_blanks(body, at);
+    return true;
+}
+
+static bool body_names(struct str body, const char *model)
+{
+    size_t at = 0, hits = 0;
+    if (!walk_char(body, &at, '{'))
+        return false;
+    do
+        if (!walk_member(body, &at, model, &hits))
+            return false;
+    while (walk_char(body, &at, ','));
+    return walk_char(body, &at, '}') && at == body.n && hits == 1;
+}
+
+bool wire_names_model(const struct wire_api *api, struct str target, struct str body,
+                      const char *model)
+{
+    return strchr(api->target, '*') ? target_names(api, target, model) : body_names(body, model);
+}
+
 const struct wire_api *wire_of_target(struct str target)
 {
     for (size_t i = 0; i < API_COUNT; i++)

@@ -45,6 +45,11 @@ const struct wire_api *wire_find(const char *name);
 /* "openai-completions, anthropic-messages, …"; borrowed. */
 const char *wire_names(void);
 bool wire_target_allowed(const struct wire_api *api, struct str target);
+/* Whether a request asks for this model and no other: the price and the budget are this model's.
+   The body is not parsed, only walked: a top-level key with an escape in it is reason enough to say
+   no. */
+bool wire_names_model(const struct wire_api *api, struct str target, struct str body,
+                      const char *model);
 /* The row whose target this is, for errors to callers we know nothing of; never NULL. */
 const struct wire_api *wire_of_target(struct str target);
 

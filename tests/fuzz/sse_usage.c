@@ -45,6 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     must(whole.usage.input >= 0 && whole.usage.output >= 0);
     must(whole.usage.cache_read >= 0 && whole.usage.cache_write >= 0);
     must(wire_estimate_tokens(text) >= 0);
+    for (size_t i = 0; i < 4; i++)
+        wire_names_model(apis[i], text, text, "m");
     char message[64];
     wire_error_text(text, message, sizeof message);
     return 0;

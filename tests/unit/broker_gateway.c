@@ -406,6 +406,8 @@ static void send_request(int fd, const char *target, const char *headers, struct
     assert_int_equal(fd_write_full(fd, b.p, b.n), 0);
 }
 
+#define BODY STR("{\"model\":\"m\"}")
+#define BODY_LARGE STR("{\"model\":\"large\"}")
 #define WITH_TOKEN "x-pi-session: " TOKEN "\r\nConnection: close\r\n"
 
 /* Everything until the gateway closes. */
@@ -501,7 +503,7 @@ static const struct happy {
      "\"input_tokens\":20,\"output_tokens\":8,\"input_tokens_details\":{\"cached_tokens\":5}}}}"
      "\n\n",
      "Authorization: Bearer the-key\r\n", 15, 8, 5, 0},
-    {"google-generative-ai", "/models/gem-1.5:streamGenerateContent?alt=sse",
+    {"google-generative-ai", "/models/m:streamGenerateContent?alt=sse",
      "data: "
      "{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"hi\"}]},\"finishReason\":\"STOP\"}],"
      "\"usageMetadata\":{\"promptTokenCount\":12,\"candidatesTokenCount\":3,"
@@ -539,7 +541,7 @@ static void check_happy(const struct happy *h)
         WITH_TOKEN "Authorization: Bearer placeholder\r\nx-api-key: placeholder\r\n"
                    "x-goog-api-key: placeholder\r\nX-Custom: kept\r\nAccept-Encoding: gzip\r\n"
                    "Keep-Alive: 3\r\n",
-        STR("{\"model\":\"m\"}"), &answer);
+        BODY, &answer);
     bool broken;
     body_of(&answer, &body, &broken);
     assert_int_equal(status_of(&answer), 200);
@@ -589,7 +591,7 @@ static void the_path_of_the_real_address_may_be_repeated(void **state)
     reply_with(s, a, SSE_HEAD, happy[0].body);
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/v1/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/v1/chat/completions", WITH_TOKEN, BODY, &answer);
     assert_int_equal(status_of(&answer), 200);
     assert_memory_equal(s->provider.request.p, "POST /v1/chat/completions ", 26);
     stage_free(s);
@@ -606,7 +608,7 @@ static void two_requests_on_one_connection_open_the_box_once(void **state)
     open_session(s, "openai-completions", s->base_url, true);
     AUTO_FD fd = connect_host(s->socket);
     for (int i = 0; i < 2; i++) {
-        send_request(fd, "/chat/completions", "x-pi-session: " TOKEN "\r\n", STR("{}"));
+        send_request(fd, "/chat/completions", "x-pi-session: " TOKEN "\r\n", BODY);
         AUTO_BUF answer = {0};
         char part[4096];
         while (answer.p == NULL || strstr(answer.p, "[DONE]\n\n") == NULL) {
@@ -650,7 +652,7 @@ static void an_unknown_token_gets_401(void **state)
     };
     for (size_t i = 0; i < 3; i++) {
         AUTO_BUF answer = {0};
-        ask(s, "/chat/completions", headers[i], STR("{}"), &answer);
+        ask(s, "/chat/completions", headers[i], BODY, &answer);
         expect_error(s, &answer, 401, "unknown_token");
     }
     assert_int_equal(s->begins, 0);
@@ -664,7 +666,7 @@ static void a_token_on_another_tenants_socket_gets_401(void **state)
     struct stage *s = stage_new();
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_FD fd = connect_host(s->foreign_socket);
-    send_request(fd, "/chat/completions", WITH_TOKEN, STR("{}"));
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     AUTO_BUF answer = {0};
     read_all(fd, &answer);
     expect_error(s, &answer, 401, "unknown_token");
@@ -680,7 +682,7 @@ static void a_closed_session_gets_401(void **state)
     broker_close_session(s->link, TOKEN);
     wait_registered(s, 0);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     expect_error(s, &answer, 401, "unknown_token");
     stage_free(s);
 }
@@ -700,10 +702,26 @@ static void other_targets_and_methods_are_refused(void **state)
                                           "/chat%2fcompletions"};
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
         AUTO_BUF answer = {0};
-        ask(s, targets[i], WITH_TOKEN, STR("{}"), &answer);
+        ask(s, targets[i], WITH_TOKEN, BODY, &answer);
         expect_error(s, &answer, 404, "not_a_model_request");
     }
     assert_int_equal(s->provider.requests, 0);
+    stage_free(s);
+}
+
+static void only_the_sessions_model_can_be_asked(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    open_session(s, "openai-completions", s->base_url, false);
+    static const char *const bodies[] = {"", "{}", "{\"model\":\"dearer\"}",
+                                         "{\"model\":\"m\",\"model\":\"dearer\"}"};
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        AUTO_BUF answer = {0};
+        ask(s, "/chat/completions", WITH_TOKEN, str_of(bodies[i]), &answer);
+        expect_error(s, &answer, 400, "model_bad_request");
+    }
+    assert_int_equal(s->begins, 0);
     stage_free(s);
 }
 
@@ -717,7 +735,7 @@ static void control_can_refuse(void **state)
         s->refuse_status = statuses[i];
         open_session(s, "openai-completions", s->base_url, false);
         AUTO_BUF answer = {0};
-        ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+        ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
         expect_error(s, &answer, statuses[i], "budget_exhausted");
         assert_int_equal(s->provider.requests, 0);
         assert_true(json_is_null(json_object_get(await_end(s), "usage")));
@@ -733,16 +751,16 @@ static void control_that_stays_silent_is_not_waited_for_without_end(void **state
     s->env.go_timeout_ms = 50;
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     expect_error(s, &answer, 424, "model_unreachable");
     assert_int_equal(s->provider.requests, 0);
     stage_free(s);
 }
 
-static void refused_credentials(struct stage *s, const char *code)
+static void refused_credentials(struct stage *s, struct str body, const char *code)
 {
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, body, &answer);
     expect_error(s, &answer, 403, code);
     assert_string_equal(error_code_of(await_end(s)), code);
     assert_true(json_get_bool(json_object_get(s->end, "error"), "unrecoverable", false));
@@ -782,7 +800,7 @@ static void a_credential_for_another_use_is_refused(void **state)
             s->box = arena_printf(a, "%.*shttp://127.0.0.1:%d%s", (int)(hole - boxes[i]), boxes[i],
                                   s->provider.port, hole + 6);
         open_session(s, "openai-completions", s->base_url, true);
-        refused_credentials(s, "credential_refused");
+        refused_credentials(s, BODY, "credential_refused");
         stage_free(s);
     }
 }
@@ -796,7 +814,7 @@ static void a_catalogue_key_goes_to_the_catalogues_address_only(void **state)
     box_for(s, a, "\"provider\":\"acme\"");
     open_catalog_session(s, "large", true);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY_LARGE, &answer);
     assert_int_equal(status_of(&answer), 200);
     assert_non_null(strstr(s->provider.request.p, "Bearer the-key\r\n"));
     stage_free(s);
@@ -809,11 +827,11 @@ static void a_catalogue_session_needs_its_own_providers_key(void **state)
     struct stage *s = stage_new();
     box_for(s, a, "\"provider\":\"other\"");
     open_catalog_session(s, "large", true);
-    refused_credentials(s, "credential_refused");
+    refused_credentials(s, BODY_LARGE, "credential_refused");
     stage_free(s);
     s = stage_new();
     open_catalog_session(s, "large", false);
-    refused_credentials(s, "credential_missing");
+    refused_credentials(s, BODY_LARGE, "credential_missing");
     stage_free(s);
 }
 
@@ -825,7 +843,7 @@ static void an_unusable_model_is_not_found(void **state)
         struct stage *s = stage_new();
         open_catalog_session(s, models[i], true);
         AUTO_BUF answer = {0};
-        ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+        ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
         expect_error(s, &answer, 404, "model_not_found");
         stage_free(s);
     }
@@ -841,7 +859,7 @@ static void a_private_address_is_not_dialled_unless_allowed(void **state)
         struct stage *s = stage_new();
         open_session(s, "openai-completions", urls[i], false);
         AUTO_BUF answer = {0};
-        ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+        ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
         expect_error(s, &answer, 403, "address_not_allowed");
         assert_string_equal(error_code_of(await_end(s)), "address_not_allowed");
         stage_free(s);
@@ -864,7 +882,7 @@ static void a_provider_that_is_not_there_is_unreachable(void **state)
     s->env.guard = s->guard;
     open_session(s, "openai-completions", url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     expect_error(s, &answer, 424, "model_unreachable");
     assert_non_null(strstr(answer.p, "nothing listens there"));
     assert_true(json_is_null(json_object_get(await_end(s), "usage")));
@@ -877,7 +895,7 @@ static void a_provider_that_hangs_up_is_unreachable(void **state)
     struct stage *s = stage_new();
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     expect_error(s, &answer, 424, "model_unreachable");
     stage_free(s);
 }
@@ -890,7 +908,7 @@ static void a_provider_that_is_silent_for_too_long_is_unreachable(void **state)
     s->provider.hold = true;
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     expect_error(s, &answer, 424, "model_unreachable");
     stage_free(s);
 }
@@ -922,7 +940,7 @@ static void the_providers_own_errors_are_relayed_and_classified(void **state)
         box_for(s, a, origin_of(s, a));
         open_session(s, "openai-completions", s->base_url, true);
         AUTO_BUF answer = {0};
-        ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+        ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
         assert_int_equal(status_of(&answer), f->status);
         assert_non_null(strstr(answer.p, body));
         const json_t *end = await_end(s), *error = json_object_get(end, "error");
@@ -943,7 +961,7 @@ static void an_answer_without_a_body_is_complete(void **state)
     s->provider.reply = "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     assert_int_equal(status_of(&answer), 503);
     assert_non_null(strstr(answer.p, "Retry-After: 7\r\n"));
     const json_t *end = await_end(s);
@@ -962,7 +980,7 @@ static void an_error_inside_a_stream_is_classified(void **state)
                "\"message\":\"Overloaded\"}}\n\n");
     open_session(s, "anthropic-messages", s->base_url, false);
     AUTO_BUF answer = {0};
-    ask(s, "/v1/messages?beta=true", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/v1/messages?beta=true", WITH_TOKEN, BODY, &answer);
     assert_int_equal(status_of(&answer), 200);
     assert_string_equal(error_code_of(await_end(s)), "model_overloaded");
     stage_free(s);
@@ -996,7 +1014,7 @@ static void a_cut_connection_breaks_the_answer_to_the_host(void **state)
     s->provider.reply = SSE_HEAD "40\r\ndata: {\"choices\"";
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0}, body = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     bool broken;
     body_of(&answer, &body, &broken);
     assert_int_equal(status_of(&answer), 200);
@@ -1016,7 +1034,7 @@ static int host_in_mid_answer(struct stage *s)
     s->provider.hold = true;
     open_session(s, "openai-completions", s->base_url, false);
     int fd = connect_host(s->socket);
-    send_request(fd, "/chat/completions", WITH_TOKEN, STR("{}"));
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     AUTO_BUF answer = {0};
     char part[4096];
     while (answer.p == NULL || strstr(answer.p, "per tok") == NULL) {
@@ -1070,7 +1088,7 @@ static void a_cancel_before_the_first_byte_reaches_the_waiting_host(void **state
     s->provider.hold = true;
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_FD fd = connect_host(s->socket);
-    send_request(fd, "/chat/completions", WITH_TOKEN, STR("{}"));
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     assert_true(wait_requests(&s->provider, 1));
     broker_request_cancel(s->link, SESSION);
     AUTO_BUF answer = {0};
@@ -1087,7 +1105,7 @@ static void a_host_that_hangs_up_while_control_thinks_is_let_go(void **state)
     s->verdict = STAY_SILENT;
     open_session(s, "openai-completions", s->base_url, false);
     int fd = connect_host(s->socket);
-    send_request(fd, "/chat/completions", WITH_TOKEN, STR("{}"));
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     assert_true(wait_true(&s->m, &s->c, &s->begun));
     close(fd);
     assert_true(json_get_bool(await_end(s), "aborted", false));
@@ -1119,6 +1137,9 @@ static void a_big_body_goes_through(void **state)
     char *big = mem_alloc(n);
     for (size_t i = 0; i < n; i++)
         big[i] = (char)('a' + i % 23);
+    static const char start[] = "{\"model\":\"m\",\"x\":\"";
+    memcpy(big, start, sizeof start - 1);
+    memcpy(big + n - 2, "\"}", 2);
     AUTO_BUF answer = {0};
     ask(s, "/chat/completions", WITH_TOKEN, (struct str){big, n}, &answer);
     assert_int_equal(status_of(&answer), 200);
@@ -1162,7 +1183,7 @@ static void a_slow_host_slows_the_provider(void **state)
     s->provider.flood = 256u << 20;
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_FD fd = connect_host(s->socket);
-    send_request(fd, "/chat/completions", WITH_TOKEN, STR("{}"));
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     size_t before = 0, now = 1;
     while (before != now) { /* until the provider stands still for half a second */
         before = now;
@@ -1199,7 +1220,7 @@ static void sessions_are_registered_again_at_a_new_broker(void **state)
     wait_registered(s, 1);
     assert_true(broker_link_up(s->link));
     AUTO_BUF answer = {0};
-    ask(s, "/chat/completions", WITH_TOKEN, STR("{}"), &answer);
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
     assert_int_equal(status_of(&answer), 200);
     {
         AUTO_LOCK(&s->m);
@@ -1238,6 +1259,7 @@ int main(void)
         cmocka_unit_test(a_token_on_another_tenants_socket_gets_401),
         cmocka_unit_test(a_closed_session_gets_401),
         cmocka_unit_test(other_targets_and_methods_are_refused),
+        cmocka_unit_test(only_the_sessions_model_can_be_asked),
         cmocka_unit_test(control_can_refuse),
         cmocka_unit_test(control_that_stays_silent_is_not_waited_for_without_end),
         cmocka_unit_test(a_credential_for_another_use_is_refused),

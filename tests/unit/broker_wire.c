@@ -369,9 +369,53 @@ static void only_model_requests_are_let_through(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (wire_target_allowed(wire_find(cases[i].api), str_of(cases[i].target)) !=
             cases[i].allowed)
-            wrong("%s %s", cases[i].api, cases[i].target);
+            wrong("%s %s\n", cases[i].api, cases[i].target);
     assert_null(wire_find("mistral-conversations"));
     assert_null(wire_find(NULL));
+}
+
+static void a_request_names_its_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        bool ok;
+    } cases[] = {
+        {"{\"model\":\"m/x\"}", true},
+        {" {\n\"messages\" : [ {\"model\":\"other\",\"a\":\"}]\\\"\"} ] , \"model\" : \"m/x\" } ",
+         true},
+        {"{\"a\":1.5e3,\"b\":null,\"c\":{\"model\":\"y\"},\"model\":\"m/x\",\"d\":[]}", true},
+        {"{\"a\":\"\\\\\",\"model\":\"m/x\"}", true},
+        {"", false},
+        {"{}", false},
+        {"[]", false},
+        {"{\"model\":\"other\"}", false},
+        {"{\"model\":7}", false},
+        {"{\"model\":null}", false},
+        {"{\"model\":[\"m/x\"]}", false},
+        {"{\"model\":\"m/x\"", false},
+        {"{\"model\":\"m/x\"}x", false},
+        {"{\"model\":\"m/x\"}{\"model\":\"other\"}", false},
+        {"{\"model\":\"m/x\",\"model\":\"other\"}", false},
+        {"{\"model\":\"other\",\"model\":\"m/x\"}", false},
+        {"{\"model\":\"m/x\",\"model\":\"m/x\"}", false},
+        {"{\"mod\\u0065l\":\"other\",\"model\":\"m/x\"}", false},
+        {"{\"c\":{\"model\":\"m/x\"}}", false},
+        {"{\"a\":\"\\\",\\\"model\\\":\\\"m/x\\\"\"}", false},
+        {"{\"model\":\"m/x\",}", false},
+        {"{\"a\":]},\"model\":\"m/x\"}", false},
+        {"{\"model\":\"m/x\\u0000\"}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (wire_names_model(&wire_openai_responses, STR("/responses"), str_of(cases[i].body),
+                             "m/x") != cases[i].ok)
+            wrong("%s\n", cases[i].body);
+    const struct wire_api *google = &wire_google_generative_ai;
+    assert_true(
+        wire_names_model(google, STR("/models/g-1:streamGenerateContent?alt=sse"), STR(""), "g-1"));
+    assert_false(wire_names_model(google, STR("/models/g-2:streamGenerateContent?alt=sse"),
+                                  STR("{\"model\":\"g-1\"}"), "g-1"));
+    assert_false(wire_names_model(google, STR("/mod"), STR(""), "g-1"));
 }
 
 /* Words */
@@ -423,6 +467,7 @@ int main(void)
         cmocka_unit_test(usage_is_read_however_the_stream_is_cut),
         cmocka_unit_test(usage_is_read_byte_by_byte),
         cmocka_unit_test(only_model_requests_are_let_through),
+        cmocka_unit_test(a_request_names_its_model),
         cmocka_unit_test(a_failed_answers_message_is_found),
         cmocka_unit_test(an_image_does_not_count_by_its_bytes),
     };
