@@ -31,6 +31,7 @@
 #include <sys/mount.h>
 #include <sys/pidfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -96,6 +97,20 @@ static err run_verb(enum verb verb, struct box *b, uint32_t grace_ms, struct san
     }
 }
 
+/* A daemon's settings, none of which may reach the sandbox. */
+static void be_a_daemon(void)
+{
+    const struct rlimit none = {0, 0};
+    sigset_t all;
+    sigfillset(&all);
+    umask(077);
+    setrlimit(RLIMIT_CORE, &none);
+    signal(SIGPIPE, SIG_IGN);
+    sigprocmask(SIG_BLOCK, &all, NULL);
+    if (chdir("/") < 0)
+        _exit(98);
+}
+
 static struct outcome make(enum verb verb, struct box *b, uint32_t grace_ms)
 {
     struct outcome *shared =
@@ -105,6 +120,7 @@ static struct outcome make(enum verb verb, struct box *b, uint32_t grace_ms)
     b->place.socket = b->socket;
     pid_t pid = fork();
     if (pid == 0) {
+        be_a_daemon();
         shared->e = run_verb(verb, b, grace_ms, &shared->status);
         snprintf(shared->text, sizeof shared->text, "%s", shared->e ? err_text() : "");
         _exit(0);
@@ -224,6 +240,9 @@ static void commands_run_as_root_of_nobody(void **state)
            "/.pi/rg --version | head -c 7; test -x /.pi/hands && echo; /.pi/hands --version "
            ">/dev/null && echo ok",
            "ripgrep\nok\n");
+    expect(&b, "umask; stat -c %a / /workspace /etc /etc/passwd /tmp /mnt/session/outputs",
+           "0022\n755\n755\n755\n644\n1777\n755\n");
+    expect(&b, "grep -E '^Sig(Blk|Ign):' /proc/self/status | tr -d '\t0'", "SigBlk:\nSigIgn:\n");
     refuse(&b, "touch /.pi/rg", "Read-only file system");
     refuse(&b, "touch /usr/bin/new", "Read-only file system");
     expect(&b, "mkdir /home/x /etc/x && echo x >/etc/hosts && echo ok", "ok\n");

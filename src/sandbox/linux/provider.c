@@ -58,7 +58,7 @@ static err linux_create(const struct sandbox_spec *spec, const struct sandbox_pl
 {
     TRY(check_spec(spec));
     /* Only its owner looks inside, but control passes through to the agent socket. */
-    if (mkdir(place->dir, 0711) < 0 && errno != EEXIST)
+    if (mkdir(place->dir, 0711) == 0 ? chmod(place->dir, 0711) < 0 : errno != EEXIST)
         return fail_errno("make the sandbox folder %s", place->dir);
     AUTO_FD lock = -1;
     TRY(state_lock(place->dir, &lock));

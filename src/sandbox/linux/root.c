@@ -21,6 +21,8 @@ static err make_owned(const char *path, mode_t mode, uid_t owner)
 {
     if (mkdir(path, mode) < 0)
         return errno == EEXIST ? 0 : fail_errno("make %s", path);
+    if (chmod(path, mode) < 0) /* whatever the umask is: it becomes the mode of / inside */
+        return fail_errno("set the mode of %s", path);
     if (owner != geteuid() && chown(path, owner, owner) < 0)
         return fail_errno("give %s to the sandbox", path);
     return 0;
