@@ -23,6 +23,10 @@
 #define UID_FIRST 1000000u
 #define UID_COUNT 65536u
 #define UID_RANGES 60000u /* the last one ends below 2^32 */
+/* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
+   one for the START that follows at once. */
+#define SPARES 2
+#define SPARE_RETRY_MS 1000
 
 struct maker {
     pid_t pid; /* 0: free */
@@ -30,6 +34,12 @@ struct maker {
     bool answered;
     int64_t started_ms, deadline_ms;
     struct parent_message request;
+};
+
+/* A maker that waits for its request. */
+struct spare {
+    pid_t pid; /* 0: none */
+    int fd;
 };
 
 struct waiting {
@@ -40,6 +50,8 @@ struct waiting {
 struct makers {
     struct makers_options o;
     struct maker makers[MAKERS_MAX];
+    struct spare spares[SPARES];
+    int64_t spares_at_ms;         /* not before: one died or could not be started */
     struct waiting *first, *last; /* no free maker, or one works on the same sandbox */
     unsigned waiting_count;
 };
@@ -83,6 +95,8 @@ struct makers *makers_new(const struct makers_options *options)
     s->o = *options;
     for (size_t i = 0; i < MAKERS_MAX; i++)
         s->makers[i].fd = -1;
+    for (size_t i = 0; i < SPARES; i++)
+        s->spares[i].fd = -1;
     return s;
 }
 
@@ -106,6 +120,8 @@ void makers_free(struct makers *s)
     makers_forget(s);
     for (size_t i = 0; i < MAKERS_MAX; i++)
         fd_close(&s->makers[i].fd);
+    for (size_t i = 0; i < SPARES; i++)
+        fd_close(&s->spares[i].fd); /* it ends when it sees that */
     mem_free(s);
 }
 
@@ -246,27 +262,66 @@ static struct maker *free_maker(struct makers *s)
 static bool is_busy(const struct makers *s, const char *id)
 {
     for (size_t i = 0; i < MAKERS_MAX; i++) {
-        if (s->makers[i].pid && strcmp(s->makers[i].request.sandbox.spec.id, id) == 0)
+        /* One that answered only has to end. */
+        if (s->makers[i].pid && !s->makers[i].answered &&
+            strcmp(s->makers[i].request.sandbox.spec.id, id) == 0)
             return true;
     }
     return false;
 }
 
-static err spawn_maker(struct makers *s, struct maker *k, const struct maker_request *r)
+static err spawn_maker(const struct makers *s, struct spare *out)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return fail_errno("socketpair");
     AUTO_FD ours = pair[0];
     AUTO_FD theirs = pair[1];
-    TRY(fd_send(ours, r, sizeof *r, NULL, 0)); /* fits the empty socket */
     /* A child of a dead maker may hold the other end: never wait for it. */
     if (fcntl(ours, F_SETFL, O_NONBLOCK) < 0)
         return fail_errno("fcntl");
     TRY(role_spawn(&(struct role_start){.name = "maker", .args = s->o.role_args, .link = theirs},
-                   &k->pid));
-    k->fd = fd_take(&ours);
+                   &out->pid));
+    out->fd = fd_take(&ours);
     return 0;
+}
+
+static void fill_spares(struct makers *s, int64_t now_ms)
+{
+    for (size_t i = 0; i < SPARES && now_ms >= s->spares_at_ms; i++) {
+        if (s->spares[i].pid == 0 && spawn_maker(s, &s->spares[i]))
+            s->spares_at_ms = now_ms + SPARE_RETRY_MS; /* the next verb says why */
+    }
+}
+
+static err take_maker(struct makers *s, struct spare *out)
+{
+    for (size_t i = 0; i < SPARES; i++) {
+        if (s->spares[i].pid) {
+            *out = s->spares[i];
+            s->spares[i] = (struct spare){.fd = -1};
+            return 0;
+        }
+    }
+    return spawn_maker(s, out);
+}
+
+/* Hands the request to a maker; a spare that died unnoticed is passed over. */
+static err employ_maker(struct makers *s, struct maker *k, const struct maker_request *r)
+{
+    err e = E_CLOSED;
+    for (int tries = 0; e == E_CLOSED && tries <= SPARES; tries++) {
+        struct spare maker;
+        TRY(take_maker(s, &maker));
+        k->pid = maker.pid;
+        k->fd = maker.fd;
+        e = fd_send(k->fd, r, sizeof *r, NULL, 0); /* fits the empty socket */
+        if (e) {
+            fd_close(&k->fd);
+            k->pid = 0;
+        }
+    }
+    return e;
 }
 
 static void start_maker(struct makers *s, struct maker *k, const struct parent_message *m,
@@ -283,7 +338,7 @@ static void start_maker(struct makers *s, struct maker *k, const struct parent_m
     k->deadline_ms = now_ms + MAKER_TIMEOUT_MS;
     err e = fill_request(s, m, r);
     if (!e)
-        e = spawn_maker(s, k, r);
+        e = employ_maker(s, k, r);
     mem_free(r);
     if (e)
         refuse(s, m, e);
@@ -452,10 +507,23 @@ void makers_readable(struct makers *s, int fd, int64_t now_ms)
         if (s->makers[i].fd == fd)
             take_answer(s, &s->makers[i], now_ms);
     }
+    start_waiting(s, now_ms);
+}
+
+static void spare_exited(struct makers *s, pid_t pid, int64_t now_ms)
+{
+    for (size_t i = 0; i < SPARES; i++) {
+        if (s->spares[i].pid == pid) {
+            fd_close(&s->spares[i].fd);
+            s->spares[i].pid = 0;
+            s->spares_at_ms = now_ms + SPARE_RETRY_MS;
+        }
+    }
 }
 
 void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms)
 {
+    spare_exited(s, pid, now_ms);
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         struct maker *k = &s->makers[i];
         if (k->pid != pid)
@@ -477,7 +545,8 @@ void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms)
 
 int64_t makers_tick(struct makers *s, int64_t now_ms)
 {
-    int64_t next = INT64_MAX;
+    fill_spares(s, now_ms);
+    int64_t next = s->spares_at_ms > now_ms ? s->spares_at_ms : INT64_MAX;
     for (size_t i = 0; i < MAKERS_MAX; i++) {
         struct maker *k = &s->makers[i];
         if (k->pid == 0)

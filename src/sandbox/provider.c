@@ -17,6 +17,14 @@ const struct sandbox_provider *sandbox_provider_named(const char *name)
     return NULL;
 }
 
+void sandbox_providers_warm_up(void)
+{
+    for (size_t i = 0; sandbox_providers[i]; i++) {
+        if (sandbox_providers[i]->warm_up)
+            sandbox_providers[i]->warm_up();
+    }
+}
+
 static err choose_named(const char *name, const struct sandbox_provider **out)
 {
     const struct sandbox_provider *p = sandbox_provider_named(name);

@@ -68,6 +68,8 @@ struct sandbox_place {
 struct sandbox_provider {
     const char *name;
     void (*probe)(struct sandbox_caps *out);
+    /* Optional (NULL): does in advance what verbs of this process will need, before it knows which. */
+    void (*warm_up)(void);
     /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec; OK if the
      * same. */
     err (*create)(const struct sandbox_spec *, const struct sandbox_place *);
@@ -86,6 +88,7 @@ struct sandbox_provider {
 /* Every provider compiled in, best first, NULL at the end. */
 extern const struct sandbox_provider *const sandbox_providers[];
 const struct sandbox_provider *sandbox_provider_named(const char *name); /* NULL if unknown */
+void sandbox_providers_warm_up(void);
 /* `auto` or a name → a usable provider. E_UNAVAILABLE with every reason when none is: never "no
  * sandbox". */
 err sandbox_provider_choose(const char *wanted, const struct sandbox_provider **out);

@@ -309,9 +309,15 @@ static err linux_status(const struct sandbox_spec *spec, const struct sandbox_pl
     return 0;
 }
 
+static void linux_warm_up(void)
+{
+    boot_warm_up(); /* a failure comes again, with its reason, when something boots */
+}
+
 const struct sandbox_provider sandbox_linux = {
     .name = "linux",
     .probe = linux_probe,
+    .warm_up = linux_warm_up,
     .create = linux_create,
     .start = linux_start,
     .stop = linux_stop,
