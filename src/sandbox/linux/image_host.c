@@ -171,29 +171,6 @@ static err copy_texts(int dir, uid_t owner)
     return bundle ? copy_file(dir, bundle, CA_BUNDLE, 0644, owner) : 0;
 }
 
-/* Debian's update-alternatives: /usr/bin/editor → /etc/alternatives/editor → /usr/bin/vim. Only
-   links into /usr mean something inside. */
-static err copy_alternatives(int dir, uid_t owner)
-{
-    DIR *d = opendir("/etc/alternatives");
-    if (!d)
-        return 0;
-    err e = 0;
-    for (const struct dirent *entry; !e && (entry = readdir(d));) {
-        char target[PATH_MAX], path[NAME_MAX + 32];
-        ssize_t n = readlinkat(dirfd(d), entry->d_name, target, sizeof target - 1);
-        if (n <= 0)
-            continue;
-        target[n] = 0;
-        if (strncmp(target, "/usr/", 5) != 0)
-            continue;
-        snprintf(path, sizeof path, "etc/alternatives/%s", entry->d_name);
-        e = make_link(dir, path, target, owner);
-    }
-    closedir(d);
-    return e;
-}
-
 /* /bin and its kin as the host has them. */
 static err make_merged(int dir, uid_t owner)
 {
@@ -233,15 +210,12 @@ err image_host_build(const char *path, const char *runtime, uid_t owner)
     TRY(make_folders(dir, owner));
     TRY(make_texts(dir, owner));
     TRY(copy_texts(dir, owner));
-    TRY(copy_alternatives(dir, owner));
     TRY(make_merged(dir, owner));
     if (runtime)
         TRY(copy_tools(dir, runtime, owner));
     if (fchmod(dir, 0755) < 0)
         return fail_errno("set the mode of %s", path);
-    TRY(give(dir, ".", owner));
-    /* A skeleton that a power cut left half written would be used for good. */
-    return syncfs(dir) < 0 ? fail_errno("sync %s", path) : 0;
+    return give(dir, ".", owner);
 }
 
 static void add_source(crypto_generichash_state *h, const char *path)
@@ -259,8 +233,9 @@ static void add_source(crypto_generichash_state *h, const char *path)
 
 #define KEY_BYTES 12
 
-/* Changes whenever a skeleton built now could differ from an older one. /proc/self/exe stands for
-   pi-hands, which is part of it. */
+/* Changes whenever a skeleton built now could differ from an older one: /proc/self/exe stands for
+   pi-hands, which is part of it, and the boot id for the disk, as a power cut may have emptied what
+   was not synced. */
 static void skeleton_key(const char *runtime, char out[2 * KEY_BYTES + 1])
 {
     crypto_generichash_state h;
@@ -274,7 +249,9 @@ static void skeleton_key(const char *runtime, char out[2 * KEY_BYTES + 1])
     }
     for (size_t i = 0; i < sizeof ca_bundles / sizeof *ca_bundles; i++)
         add_source(&h, ca_bundles[i]);
-    add_source(&h, "/etc/alternatives");
+    AUTO_BUF boot = {0};
+    if (fd_read_file("/proc/sys/kernel/random/boot_id", 256, &boot) == 0)
+        crypto_generichash_update(&h, (const unsigned char *)boot.p, boot.n);
     add_source(&h, "/proc/self/exe");
     snprintf(path, sizeof path, "%s/rg", runtime);
     add_source(&h, path);

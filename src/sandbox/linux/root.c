@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "hands/frames.h"
 #include "sandbox/linux/image_host.h"
+#include "sandbox/tree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Debian: /usr/bin/editor → /etc/alternatives/editor → /usr/bin/vim. */
+#define ALTERNATIVES "etc/alternatives"
 #define NO_HARM (MS_NOSUID | MS_NODEV)
 #define ATTR_SHARED_RO (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
@@ -105,14 +108,23 @@ static bool folder_is_empty(const char *path)
     return n <= 2; /* . and .. */
 }
 
+static void sync_folder(const char *path)
+{
+    AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        syncfs(fd);
+}
+
 /* Where no overlay works (a network disk, a container's own overlay): a full copy of the small
  * skeleton. */
 static err mount_plain(const struct root_plan *plan, int *out_mount)
 {
     if (access("plain", F_OK) < 0) {
+        TRY(tree_remove("plain.new")); /* of a maker that died */
         if (mkdir("plain.new", 0755) < 0)
             return fail_errno("make the plain root");
         TRY(image_host_build("plain.new", plan->runtime, plan->owner));
+        sync_folder("plain.new"); /* it outlives this boot, unlike a shared skeleton */
         if (rename("plain.new", "plain") < 0)
             return fail_errno("name the plain root");
     }
@@ -172,6 +184,8 @@ static err mount_programs(int host)
         if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
             TRY(bind_from_host(host, name, to, AT_RECURSIVE, ATTR_SHARED_RO));
     }
+    if (faccessat(host, ALTERNATIVES, F_OK, 0) == 0)
+        return bind_from_host(host, ALTERNATIVES, "/" ALTERNATIVES, 0, ATTR_SHARED_RO);
     return 0;
 }
 
