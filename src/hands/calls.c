@@ -19,7 +19,7 @@
 struct call {
     uint32_t magic;
     struct str key;
-    json_t *request; /* of the runner alone */
+    json_t *request; /* of the runner alone, until it ran */
     int cancel_fd;
 
     pthread_mutex_t mutex;
@@ -101,6 +101,8 @@ static void *run(void *arg)
     struct call *c = arg;
     struct buf result = {0};
     tool_run(c, c->request, &result);
+    json_decref(c->request);
+    c->request = NULL;
     finish(c, &result);
     call_unref(c);
     return NULL;

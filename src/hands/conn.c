@@ -51,9 +51,9 @@ static err send_ok(int fd)
     return frame_write(fd, FRAME_OK, STR("{}"));
 }
 
-static err serve_hello(int fd, json_t *request)
+static err serve_hello(int fd, json_t *take_request)
 {
-    (void)request;
+    json_decref(take_request);
     json_t *o = json_object();
     json_object_set_new(o, "version", json_integer(HANDS_VERSION));
     json_object_set_new(o, "pid", json_integer(getpid()));
@@ -62,14 +62,15 @@ static err serve_hello(int fd, json_t *request)
     return send_json(fd, FRAME_HELLO, o);
 }
 
-static err serve_ping(int fd, json_t *request)
+static err serve_ping(int fd, json_t *take_request)
 {
-    (void)request;
+    json_decref(take_request);
     return frame_write(fd, FRAME_PONG, STR("{}"));
 }
 
-static err serve_set_clock(int fd, json_t *request)
+static err serve_set_clock(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
     int64_t wall_ms = json_get_int(request, "wallMs", -1);
     if (wall_ms < 0)
         return send_error(fd, "bad_frame", "SET_CLOCK needs wallMs, milliseconds since 1970");
@@ -81,6 +82,13 @@ static err serve_set_clock(int fd, json_t *request)
     json_t *o = json_object(); /* a shared kernel keeps the time itself */
     json_object_set_new(o, "note", json_string("the clock is the host's and was left alone"));
     return send_json(fd, FRAME_OK, o);
+}
+
+static json_t *json_take(json_t **j)
+{
+    json_t *taken = *j;
+    *j = NULL;
+    return taken;
 }
 
 static bool key_of(json_t *request, struct str *out_key)
@@ -95,22 +103,25 @@ static uint64_t offset_of(const json_t *request)
     return offset > 0 ? (uint64_t)offset : 0;
 }
 
-static err serve_call(int fd, json_t *request)
+static err serve_call(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
+    uint64_t offset = offset_of(request);
     struct str key;
     if (!key_of(request, &key) || json_get_c(request, "tool") == NULL ||
         !json_is_object(json_object_get(request, "input")))
         return send_error(fd, "bad_frame", "CALL needs key, tool and an input object");
     struct call *call;
-    if (call_start(key, json_incref(request), &call) != 0)
+    if (call_start(key, json_take(&request), &call) != 0)
         return send_error(fd, "busy", err_text());
-    err e = call_follow(call, offset_of(request), fd);
+    err e = call_follow(call, offset, fd);
     call_unref(call);
     return e;
 }
 
-static err serve_attach(int fd, json_t *request)
+static err serve_attach(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
     struct str key;
     struct call *call = key_of(request, &key) ? call_find(key) : NULL;
     if (call == NULL)
@@ -120,8 +131,9 @@ static err serve_attach(int fd, json_t *request)
     return e;
 }
 
-static err serve_cancel(int fd, json_t *request)
+static err serve_cancel(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
     struct str key;
     int64_t grace = json_get_int(request, "graceMs", GRACE_DEFAULT_MS);
     grace = grace < 0 ? 0 : grace > GRACE_MAX_MS ? GRACE_MAX_MS : grace;
@@ -130,8 +142,9 @@ static err serve_cancel(int fd, json_t *request)
     return send_ok(fd);
 }
 
-static err serve_ack(int fd, json_t *request)
+static err serve_ack(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
     struct str key;
     if (!key_of(request, &key))
         return send_error(fd, "bad_frame", "ACK needs a key");
@@ -139,8 +152,9 @@ static err serve_ack(int fd, json_t *request)
     return send_ok(fd);
 }
 
-static err serve_exec(int fd, json_t *request)
+static err serve_exec(int fd, json_t *take_request)
 {
+    AUTO_JSON request = take_request;
     const char *message = NULL;
     err e = exec_serve(fd, request, &message);
     return message ? send_error(fd, "internal", message) : e;
@@ -148,34 +162,44 @@ static err serve_exec(int fd, json_t *request)
 
 static const struct {
     enum frame_type type;
-    err (*serve)(int fd, json_t *request);
+    err (*serve)(int fd, json_t *take_request);
 } openings[] = {
     {FRAME_HELLO, serve_hello}, {FRAME_PING, serve_ping},     {FRAME_SET_CLOCK, serve_set_clock},
     {FRAME_CALL, serve_call},   {FRAME_ATTACH, serve_attach}, {FRAME_CANCEL, serve_cancel},
     {FRAME_ACK, serve_ack},     {FRAME_EXEC, serve_exec},
 };
 
-static err serve(int fd, enum frame_type type, struct str payload)
+static err serve(int fd, enum frame_type type, json_t *take_request)
 {
-    AUTO_JSON request = NULL;
-    if (json_read(payload.n ? payload : STR("{}"), &request) != 0 || !json_is_object(request))
-        return send_error(fd, "bad_frame", "the payload is not a JSON object");
     for (size_t i = 0; i < sizeof openings / sizeof *openings; i++)
         if (openings[i].type == type)
-            return openings[i].serve(fd, request);
+            return openings[i].serve(fd, take_request);
+    json_decref(take_request);
     return send_error(fd, "bad_frame", "this frame opens no conversation");
+}
+
+/* The opening frame. The payload's memory does not last as long as the conversation. */
+static err read_opening(int fd, enum frame_type *out_type, json_t **out_request)
+{
+    AUTO_BUF payload = {0};
+    TRY(frame_read(fd, out_type, &payload));
+    TRY(json_read(payload.n ? buf_str(&payload) : STR("{}"), out_request));
+    if (json_is_object(*out_request))
+        return 0;
+    json_decref(*out_request);
+    return fail(E_INVALID, "the payload is not a JSON object");
 }
 
 void conn_serve(int take_fd)
 {
     AUTO_FD fd = take_fd;
-    AUTO_BUF payload = {0};
     enum frame_type type;
-    err e = frame_read(fd, &type, &payload);
+    json_t *request;
+    err e = read_opening(fd, &type, &request);
     if (e == E_INVALID)
         send_error(fd, "bad_frame", err_text());
     if (e == 0)
-        serve(fd, type, buf_str(&payload)); /* an error here means that the peer left */
+        serve(fd, type, request); /* an error here means that the peer left */
 }
 
 void conn_refuse(int take_fd)
