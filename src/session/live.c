@@ -118,15 +118,18 @@ static err load(struct live *l)
     TRY(db_read(l->m->o.db, find_row, l));
     TRY(json_read(str_of(l->row.agent_json), &l->agent));
     TRY(log_open(l->m->logs_dir, l->tenant, l->id, &l->log));
+    AUTO_JSON environment = json_loads(l->row.environment_json, JSON_ALLOW_NUL, NULL);
     const json_t *model = json_object_get(l->agent, "model");
     const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
-    l->turn = turn_new(&(struct turn_options){.tenant = l->tenant,
-                                              .session = l->id,
-                                              .random = random_bits,
-                                              .price = price_usage,
-                                              .price_arg = l,
-                                              .provider = provider ? provider : "",
-                                              .model = id ? id : ""});
+    l->turn = turn_new(&(struct turn_options){
+        .tenant = l->tenant,
+        .session = l->id,
+        .random = random_bits,
+        .price = price_usage,
+        .price_arg = l,
+        .provider = provider ? provider : "",
+        .model = id ? id : "",
+        .max_running_ms = json_get_int(environment, "maxDuration", 0) * 1000});
     l->projection = projection_new(l->id);
     l->stored_usage = l->row.usage;
     if (strcmp(l->row.sandbox_state, "stopped") == 0 ||
@@ -388,6 +391,8 @@ void live_run(struct live *l, struct message *batch)
     int64_t now = clock_wall_ms(l->m->o.clock);
     if (loading && turn_needs_recovery(l->turn))
         step(&r, &(struct turn_input){.kind = TURN_RECOVER, .now_ms = now});
+    else if (loading && strcmp(l->row.status, "idle") != 0)
+        r.status = "idle"; /* the database refused when the turn ended: the log is right */
     while (batch) {
         struct message *msg = batch;
         batch = msg->next;

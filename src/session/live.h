@@ -76,14 +76,14 @@ struct session_manager {
     struct hub *hub;
     struct sandboxes *sandboxes;
     pthread_mutex_t table_lock; /* guards all below and the mailbox part of every live */
-    pthread_cond_t work, room, timer_cond;
+    pthread_cond_t work, room, timer_cond, sweep_cond;
     struct live *buckets[LIVE_BUCKETS];
     size_t live_count;
     struct live *run_head, **run_tail;
     bool stopping;
     unsigned tool_threads;
     pthread_t *executors;
-    pthread_t timer;
+    pthread_t timer, sweeper;
     bool started;
 };
 

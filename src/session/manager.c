@@ -11,6 +11,7 @@
 #define EXECUTORS_DEFAULT 8
 #define SWEEP_BUSY_MS 1000 /* while sandboxes run: idle timeouts are in seconds */
 #define RECONCILE_MS 60000 /* R35 */
+#define SWEEP_IDLE_MS 5000
 #define TIMER_IDLE_MS 30000
 #define WITHDRAW_WAIT_MS 10000
 #define DELETE_WAIT_MS 30000
@@ -304,30 +305,63 @@ static void stop_idle_sandboxes(struct session_manager *m)
 static void *timer(void *arg)
 {
     struct session_manager *m = arg;
-    int64_t reconciled_ms = 0;
-    pthread_mutex_lock(&m->table_lock);
+    AUTO_LOCK(&m->table_lock);
     while (!m->stopping) {
         int64_t now = clock_wall_ms(m->o.clock);
-        int64_t next = post_ticks(m, now);
+        int64_t wait = post_ticks(m, now) - now;
+        cond_wait_ms(&m->timer_cond, &m->table_lock, wait > 0 ? wait : 1); /* the next tick */
+    }
+    return NULL;
+}
+
+static err find_unfinished(struct db_conn *c, void *arg)
+{
+    struct sweep *s = arg;
+    return sessions_unfinished(c, s->a, &s->refs, &s->n);
+}
+
+/* Work of sessions that nobody runs: left by a previous process, or dropped because the disk or the
+   database refused. Harmless for a session that is running. */
+static err wake_unfinished(struct session_manager *m, size_t *out_n)
+{
+    AUTO_ARENA a = arena_new();
+    struct sweep s = {.a = a};
+    TRY(db_read(m->o.db, find_unfinished, &s));
+    for (size_t i = 0; i < s.n; i++)
+        session_wake(m, s.refs[i].tenant, s.refs[i].id);
+    *out_n = s.n;
+    return 0;
+}
+
+static void reconcile(struct session_manager *m)
+{
+    size_t n;
+    if (wake_unfinished(m, &n))
+        log_warn("cannot look for unfinished sessions: %s", err_text());
+    if (sandboxes_reconcile(m->sandboxes))
+        log_warn("cannot reconcile sandboxes: %s", err_text());
+    stop_idle_sandboxes(m);
+}
+
+static void *sweeper(void *arg)
+{
+    struct session_manager *m = arg;
+    int64_t next_ms = 0; /* the first at once: a crash may have left sandboxes behind */
+    AUTO_LOCK(&m->table_lock);
+    while (!m->stopping) {
         pthread_mutex_unlock(&m->table_lock);
+        int64_t now = clock_monotonic_ms(m->o.clock);
         bool busy = sandboxes_running(m->sandboxes) > 0;
-        if (busy)
-            stop_idle_sandboxes(m);
-        int64_t monotonic = clock_monotonic_ms(m->o.clock);
-        if (reconciled_ms == 0 || monotonic - reconciled_ms >= RECONCILE_MS) {
-            reconciled_ms = monotonic;
-            if (sandboxes_reconcile(m->sandboxes))
-                log_warn("cannot reconcile sandboxes: %s", err_text());
+        if (now >= next_ms) {
+            reconcile(m);
+            next_ms = now + RECONCILE_MS;
+        } else if (busy) {
             stop_idle_sandboxes(m);
         }
-        int64_t wait = next - now;
-        if (busy && wait > SWEEP_BUSY_MS)
-            wait = SWEEP_BUSY_MS;
         pthread_mutex_lock(&m->table_lock);
         if (!m->stopping)
-            cond_wait_ms(&m->timer_cond, &m->table_lock, wait > 0 ? wait : 1); /* the next tick */
+            cond_wait_ms(&m->sweep_cond, &m->table_lock, busy ? SWEEP_BUSY_MS : SWEEP_IDLE_MS);
     }
-    pthread_mutex_unlock(&m->table_lock);
     return NULL;
 }
 
@@ -347,6 +381,7 @@ struct session_manager *session_manager_new(const struct session_manager_options
     cond_init(&m->work);
     cond_init(&m->room);
     cond_init(&m->timer_cond);
+    cond_init(&m->sweep_cond);
     return m;
 }
 
@@ -356,26 +391,18 @@ void session_manager_connect(struct session_manager *m, struct harness *h, struc
     m->broker = b;
 }
 
-static err find_unfinished(struct db_conn *c, void *arg)
-{
-    struct sweep *s = arg;
-    return sessions_unfinished(c, s->a, &s->refs, &s->n);
-}
-
 err session_manager_start(struct session_manager *m)
 {
-    AUTO_ARENA a = arena_new();
-    struct sweep s = {.a = a};
-    TRY(db_read(m->o.db, find_unfinished, &s));
+    size_t unfinished;
     m->executors = mem_alloc(m->o.executors * sizeof *m->executors);
     for (unsigned i = 0; i < m->o.executors; i++)
         m->executors[i] = thread_start("session", executor, m);
     m->timer = thread_start("session-timer", timer, m);
+    m->sweeper = thread_start("session-sweep", sweeper, m);
     m->started = true;
-    for (size_t i = 0; i < s.n; i++)
-        session_wake(m, s.refs[i].tenant, s.refs[i].id);
-    if (s.n > 0)
-        log_info("going on with %zu unfinished session%s", s.n, s.n == 1 ? "" : "s");
+    TRY(wake_unfinished(m, &unfinished));
+    if (unfinished > 0)
+        log_info("going on with %zu unfinished session%s", unfinished, unfinished == 1 ? "" : "s");
     return 0;
 }
 
@@ -386,12 +413,14 @@ void session_manager_stop(struct session_manager *m)
     pthread_cond_broadcast(&m->work);
     pthread_cond_broadcast(&m->room);
     pthread_cond_broadcast(&m->timer_cond);
+    pthread_cond_broadcast(&m->sweep_cond);
     pthread_mutex_unlock(&m->table_lock);
     if (!m->started)
         return;
     for (unsigned i = 0; i < m->o.executors; i++)
         pthread_join(m->executors[i], NULL);
     pthread_join(m->timer, NULL);
+    pthread_join(m->sweeper, NULL);
 }
 
 /* ---- for the API ---- */

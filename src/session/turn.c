@@ -163,14 +163,36 @@ static void hand_to_pi(struct step *s, const struct queued *q, enum turn_effect_
     step_effect(s, how)->bytes = json_write_arena(q->content, s->a);
 }
 
+static void fail_turn(struct step *s, const char *code, const char *text);
+
+/* How long the session has run in all; only turns count, not the time between them. */
+static int64_t ran_ms(const struct turn *t, int64_t now_ms)
+{
+    return t->ran_ms + (t->running ? now_ms - t->running_since_ms : 0);
+}
+
+static bool is_overdue(const struct turn *t, int64_t now_ms)
+{
+    return t->o.max_running_ms > 0 && ran_ms(t, now_ms) >= t->o.max_running_ms;
+}
+
+static const char overdue_text[] =
+    "The session has run as long as its environment's maxDuration allows. Fork it or start a new "
+    "session in an environment with a longer one.";
+
 static void start_turn(struct step *s)
 {
     struct turn *t = s->t;
     t->running = true;
+    t->running_since_ms = s->now_ms;
     t->begun = t->blocked = false;
     t->host_losses = 0;
     step_event(s, json_pack("{s:s}", "type", "session.status_run_started"));
     set_status(s, "running", NULL);
+    if (is_overdue(t, s->now_ms)) {
+        fail_turn(s, "max_duration_exceeded", overdue_text);
+        return;
+    }
     step_effect(s, EFFECT_SANDBOX_WARM);
     if (t->host == HOST_OPEN) {
         turn_begin_run(s);
@@ -253,7 +275,8 @@ void turn_finish(struct step *s, const char *stop_type)
     struct turn *t = s->t;
     request_expire(s, true);
     calls_give_up(s);
-    t->running = t->in_run = t->aborting = t->resuming = t->settled = false;
+    t->ran_ms = ran_ms(t, s->now_ms);
+    t->running = t->in_run = t->aborting = t->resuming = t->settled = t->overdue = false;
     t->blocked = turn_failed_by(stop_type);
     AUTO_JSON reason = json_pack("{s:s}", "type", stop_type);
     AUTO_JSON idle = json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason);
@@ -265,6 +288,11 @@ void turn_finish(struct step *s, const char *stop_type)
         start_turn(s); /* what was posted after, or queued before, the interrupt */
 }
 
+static const char *abort_type(const struct turn *t)
+{
+    return t->overdue ? "error" : "interrupted";
+}
+
 /* Pi is done. Everything of the turn that is still held comes first (R19). */
 void turn_try_settle(struct step *s)
 {
@@ -273,7 +301,7 @@ void turn_try_settle(struct step *s)
         return;
     t->settled = t->in_run = false;
     if (t->aborting) {
-        turn_finish(s, "interrupted");
+        turn_finish(s, abort_type(t));
     } else if (t->last_failed || t->settled_error) {
         finish_failed(s);
     } else {
@@ -298,7 +326,7 @@ static void finish_interrupted(struct step *s)
         mark_processed(s, head, true);
         turn_queue_drop(t, head);
     }
-    turn_finish(s, "interrupted");
+    turn_finish(s, abort_type(t));
 }
 
 static void interrupt(struct step *s)
@@ -314,6 +342,16 @@ static void interrupt(struct step *s)
         return;
     }
     finish_interrupted(s);
+}
+
+static void check_duration(struct step *s)
+{
+    struct turn *t = s->t;
+    if (!t->running || t->aborting || !is_overdue(t, s->now_ms))
+        return;
+    step_error(s, "max_duration_exceeded", overdue_text, "terminal");
+    t->overdue = true;
+    interrupt(s);
 }
 
 static void posted(struct step *s, const struct turn_input *in)
@@ -382,7 +420,7 @@ static void host_replied(struct step *s, const struct turn_input *in)
         return;
     t->in_run = false;
     if (t->aborting)
-        turn_finish(s, "interrupted");
+        turn_finish(s, abort_type(t));
     else
         fail_turn(s, "harness_error", in->text);
 }
@@ -396,7 +434,7 @@ static void host_lost(struct step *s, const struct turn_input *in)
     request_discard_previews(s);
     request_expire(s, true);
     if (t->aborting) {
-        turn_finish(s, "interrupted");
+        turn_finish(s, abort_type(t));
         return;
     }
     t->resuming = t->resuming || t->in_run;
@@ -539,6 +577,7 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
         break;
     case TURN_TICK:
         request_expire(&s, false);
+        check_duration(&s);
         break;
     }
     if (t->request.open == false) {
@@ -550,7 +589,11 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
 int64_t turn_deadline_ms(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);
-    return t->request.open ? t->request.hold_until_ms : -1;
+    int64_t hold = t->request.open ? t->request.hold_until_ms : -1;
+    int64_t limit = t->running && !t->aborting && t->o.max_running_ms > 0
+                        ? t->running_since_ms + t->o.max_running_ms - t->ran_ms
+                        : -1;
+    return hold < 0 || (limit >= 0 && limit < hold) ? limit : hold;
 }
 
 bool turn_is_running(const struct turn *t)

@@ -24,6 +24,7 @@ struct turn_options {
                     bool *out_known);
     void *price_arg;
     const char *provider, *model; /* named in span events */
+    int64_t max_running_ms;       /* R30: all turns together may run this long; 0 = no limit */
 };
 
 enum turn_input_kind {

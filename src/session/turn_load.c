@@ -177,21 +177,29 @@ static void load_fork(struct turn *t)
         turn_queue_drop(t, t->queue);
 }
 
+static int64_t time_of(const json_t *entry)
+{
+    const char *text = json_get_c(entry, "timestamp");
+    int64_t at = 0;
+    return text && clock_parse(text, &at) ? at : 0;
+}
+
 static void load_event(struct turn *t, const json_t *entry, const json_t *event)
 {
     struct str type = json_get_str(event, "type");
     if (str_is(type, "session.status_run_started")) {
         t->running = true;
+        t->running_since_ms = time_of(entry);
         t->begun = t->blocked = false;
     } else if (str_is(type, "session.status_idle")) {
+        t->ran_ms += t->running ? time_of(entry) - t->running_since_ms : 0;
         load_idle(t, event);
     } else if (str_is(type, "span.model_request_start")) {
-        const char *id = json_get_c(entry, "id"), *at = json_get_c(entry, "timestamp");
+        const char *id = json_get_c(entry, "id");
         t->requests = json_get_int(event, "requestNumber", t->requests + 1);
         t->request.open = true;
         snprintf(t->request.line_id, sizeof t->request.line_id, "%s", id ? id : "");
-        if (at == NULL || !clock_parse(at, &t->request.line_at_ms))
-            t->request.line_at_ms = 0;
+        t->request.line_at_ms = time_of(entry);
     } else if (str_is(type, "span.model_request_end")) {
         request_forget(&t->request);
         request_apply_end(t, event);

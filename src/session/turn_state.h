@@ -72,6 +72,8 @@ struct turn {
     bool settled;  /* Pi is done, but a span's end is still held */
     bool settled_aborted;
     char *settled_error;
+    int64_t running_since_ms, ran_ms; /* this turn's begin; the sum of the turns before it */
+    bool overdue;                     /* the abort is the duration limit's, not the user's */
     unsigned host_losses;
     char leaf[LINE_ID_MAX]; /* last Pi entry of the active branch: parent of control lines */
     enum last_role {
