@@ -13,7 +13,6 @@
 struct window {
     const struct history_query *q;
     json_t *rows;
-    bool full; /* ascending: nothing more is wanted */
 };
 
 static bool wants(const struct window *w, int64_t position)
@@ -26,7 +25,6 @@ static bool wants(const struct window *w, int64_t position)
 static void keep(struct window *w, json_t *take_row)
 {
     if (w->q->ascending && json_array_size(w->rows) >= w->q->limit) {
-        w->full = true;
         json_decref(take_row);
         return;
     }
@@ -135,27 +133,60 @@ err history_events(const char *logs_dir, const char *tenant, const char *session
     return e;
 }
 
+/* Entries of a page, unread: of a long log all but the last few are never parsed. `lines` is a ring
+   of at most `limit`, the oldest at `first`. */
+struct entry_scan {
+    const struct history_query *q;
+    struct buf *lines;
+    size_t n, first;
+    int64_t last_position; /* of the newest in the ring */
+};
+
 static bool scan_entry_line(void *arg, int64_t number, struct str line)
 {
-    struct window *w = arg;
-    json_t *entry = NULL;
-    if (!wants(w, number + 1))
+    struct entry_scan *s = arg;
+    int64_t position = number + 1;
+    bool ascending = s->q->ascending;
+    if (s->q->has_after && ascending && position <= s->q->after)
         return true;
+    if (s->q->limit == 0 || (s->q->has_after && !ascending && position >= s->q->after))
+        return false;
+    if (s->n < s->q->limit)
+        s->n++;
+    else if (ascending)
+        return false;
+    else
+        s->first = (s->first + 1) % s->n;
+    struct buf *slot = &s->lines[(s->first + s->n - 1) % s->q->limit];
+    buf_clear(slot);
+    buf_add_str(slot, line);
+    s->last_position = position;
+    return true;
+}
+
+static json_t *read_entry(const struct entry_scan *s, size_t i)
+{
+    struct str line = buf_str(&s->lines[(s->first + i) % s->q->limit]);
+    json_t *entry = NULL;
     if (json_read_log(line, &entry)) /* shown as it is, so that a damaged line can be found */
         entry = json_pack("{s:s, s:o}", "type", "unreadable", "raw", json_str(line));
-    keep(w, json_pack("{s:I, s:o}", "position", (json_int_t)(number + 1), "entry", entry));
-    return !w->full;
+    return json_pack("{s:I, s:o}", "position",
+                     (json_int_t)(s->last_position - (int64_t)(s->n - 1 - i)), "entry", entry);
 }
 
 err history_entries(const char *logs_dir, const char *tenant, const char *session,
                     const struct history_query *q, json_t **out)
 {
-    struct window w = {.q = q, .rows = json_array()};
-    err e = log_read(logs_dir, tenant, session, scan_entry_line, &w);
-    if (e)
-        json_decref(w.rows);
-    else
-        *out = in_order(&w);
+    struct entry_scan s = {.q = q, .lines = mem_alloc((q->limit + 1u) * sizeof *s.lines)};
+    err e = log_read(logs_dir, tenant, session, scan_entry_line, &s);
+    if (!e) {
+        *out = json_array();
+        for (size_t i = 0; i < s.n; i++)
+            json_array_append_new(*out, read_entry(&s, q->ascending ? i : s.n - 1 - i));
+    }
+    for (size_t i = 0; i < q->limit; i++)
+        buf_done(&s.lines[i]);
+    mem_free(s.lines);
     return e;
 }
 
