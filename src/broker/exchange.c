@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "broker/control.h"
+#include "broker/fault.h"
 #include "broker/protocol.h"
 #include "broker/registry.h"
 #include "broker/requests.h"
@@ -23,20 +24,6 @@
 /* Of a failed answer, for its message. */
 #define ERROR_BODY_MAX (16u << 10)
 #define ERROR_TEXT_MAX 400
-
-/* One row per R24 code: what the host gets, and whether asking again is pointless. No status here
-   is one that a provider SDK or Pi would take as an invitation to retry. */
-static const struct problem {
-    const char *code;
-    int status;
-    bool unrecoverable;
-} problems[] = {
-    {"credential_missing", 403, true},  {"credential_refused", 403, true},
-    {"address_not_allowed", 403, true}, {"model_not_found", 404, true},
-    {"model_bad_request", 400, true},   {"model_rejected_key", 401, true},
-    {"model_unreachable", 424, false},  {"model_stream_broken", 424, false},
-    {"model_rate_limited", 424, false}, {"model_overloaded", 424, false},
-};
 
 struct exchange {
     const struct exchange_env *env;
@@ -166,14 +153,9 @@ static void answer(struct exchange *x, int status, const char *code, const char 
 
 static void answer_problem(struct exchange *x, const char *code, const char *text)
 {
-    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        if (strcmp(problems[i].code, code) != 0)
-            continue;
-        x->unrecoverable = problems[i].unrecoverable;
-        answer(x, problems[i].status, code, text);
-        return;
-    }
-    answer(x, 424, "model_unreachable", text);
+    const struct fault *fault = fault_find(code);
+    x->unrecoverable = fault->unrecoverable;
+    answer(x, fault->host_status, fault->code, text);
 }
 
 static void admit(struct exchange *x, const char *method)
@@ -398,33 +380,15 @@ static void note_failure(struct exchange *x, err e)
     snprintf(x->error_text, sizeof x->error_text, "%s", err_text());
 }
 
-static const char *code_of_status(int status)
-{
-    switch (status) {
-    case 401:
-    case 402:
-    case 403:
-        return "model_rejected_key";
-    case 404:
-        return "model_not_found";
-    case 429:
-        return "model_rate_limited";
-    default:
-        return status >= 500 || status == 408 ? "model_overloaded" : "model_bad_request";
-    }
-}
-
 static void classify_status(struct exchange *x)
 {
     if (x->status >= 200 && x->status < 300)
         return;
-    const char *code = code_of_status(x->status);
-    snprintf(x->error_code, sizeof x->error_code, "%s", code);
+    const struct fault *fault = fault_of_status(x->status);
+    x->unrecoverable = fault->unrecoverable;
+    snprintf(x->error_code, sizeof x->error_code, "%s", fault->code);
     snprintf(x->error_text, sizeof x->error_text, "the model provider answered with status %d",
              x->status);
-    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
-        if (strcmp(problems[i].code, code) == 0)
-            x->unrecoverable = problems[i].unrecoverable;
 }
 
 static bool is_event_stream(const struct upstream *u)
@@ -503,23 +467,6 @@ static void follow(struct exchange *x, struct str part)
         x->first_ms = now_ms();
 }
 
-static bool has_word(const char *text, const char *word)
-{
-    return strcasestr(text, word) != NULL;
-}
-
-static const char *code_of_fault(const char *type)
-{
-    if (has_word(type, "rate") || has_word(type, "429") || has_word(type, "RESOURCE_EXHAUSTED"))
-        return "model_rate_limited";
-    if (has_word(type, "overload") || has_word(type, "server") || has_word(type, "UNAVAILABLE") ||
-        has_word(type, "api_error"))
-        return "model_overloaded";
-    if (has_word(type, "invalid"))
-        return "model_bad_request";
-    return "model_stream_broken";
-}
-
 /* The whole answer has come: was it one? */
 static void judge_answer(struct exchange *x)
 {
@@ -528,7 +475,9 @@ static void judge_answer(struct exchange *x)
         if (wire_error_text(buf_str(&x->own), text, sizeof text))
             snprintf(x->error_text, sizeof x->error_text, "%s", text);
     } else if (x->meter.fault_type[0]) {
-        snprintf(x->error_code, sizeof x->error_code, "%s", code_of_fault(x->meter.fault_type));
+        const struct fault *fault = fault_of_stream(x->meter.fault_type);
+        x->unrecoverable = fault->unrecoverable;
+        snprintf(x->error_code, sizeof x->error_code, "%s", fault->code);
         snprintf(x->error_text, sizeof x->error_text, "%s",
                  x->meter.fault_text[0] ? x->meter.fault_text : x->meter.fault_type);
     } else if (x->meter.api && !x->meter.finished) {

@@ -43,7 +43,9 @@ static void on_event(struct wire_meter *m, struct str type, struct str text, con
     size_t i;
     json_t *candidate;
     json_array_foreach(json_object_get(data, "candidates"), i, candidate)
+    {
         take_candidate(m, candidate);
+    }
     if (json_get_c(json_object_get(data, "promptFeedback"), "blockReason"))
         m->finished = true;
     take_usage(m, json_object_get(data, "usageMetadata"));

@@ -48,7 +48,10 @@ static void on_event(struct wire_meter *m, struct str type, struct str text, con
         m->finished = true;
     size_t i;
     json_t *choice;
-    json_array_foreach(json_object_get(data, "choices"), i, choice) take_choice(m, choice);
+    json_array_foreach(json_object_get(data, "choices"), i, choice)
+    {
+        take_choice(m, choice);
+    }
     take_usage(m, json_object_get(data, "usage"));
     const json_t *error = json_object_get(data, "error");
     if (json_is_object(error))

@@ -474,6 +474,7 @@ static const char *error_code_of(const json_t *end)
 
 #define SSE_HEAD                                                                                   \
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Request-Id: up-1\r\n"                 \
+    "Date: Mon, 30 Nov 2026 01:02:03 GMT\r\n"                                                      \
     "Keep-Alive: timeout=5\r\nX-Hop: 1\r\nConnection: x-hop\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 static const struct happy {
@@ -548,6 +549,10 @@ static void check_happy(const struct happy *h)
     assert_false(broken);
     assert_string_equal(body.p, h->body); /* byte for byte */
     assert_non_null(strstr(answer.p, "X-Request-Id: up-1\r\n"));
+    const char *date = strcasestr(answer.p, "\r\nDate: ");
+    assert_non_null(date);
+    assert_non_null(strstr(answer.p, "Date: Mon, 30 Nov 2026 01:02:03 GMT\r\n"));
+    assert_null(strcasestr(date + 2, "\r\nDate: ")); /* the provider's, once */
     assert_null(strcasestr(answer.p, "x-hop"));
     assert_null(strcasestr(answer.p, "keep-alive"));
 
