@@ -357,7 +357,7 @@ static void follow(struct exec *x)
             read_peer(x);
         else if (x->fd >= 0 && fds[0].revents & (POLLHUP | POLLERR | POLLRDHUP))
             peer_left(x);
-        if (fds[4].revents)
+        if (fds[4].revents || (x->exited && !room)) /* a slow peer does not cost it the rest */
             note_exit(x);
         if (x->in >= 0 && x->in_ends && x->to_child.n == 0)
             fd_close(&x->in);

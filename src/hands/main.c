@@ -53,13 +53,14 @@ static int watch_signals(void)
     return signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* True when SIGTERM was among what arrived. */
+/* True when a SIGTERM arrived that counts: pid 1 takes it from outside the sandbox only, whose
+   sender has no pid in here. The agent's own `kill 1` has no effect, as with any init. */
 static bool read_signals(int fd)
 {
     bool term = false;
     struct signalfd_siginfo info;
     while (read(fd, &info, sizeof info) == sizeof info)
-        term |= info.ssi_signo == SIGTERM;
+        term |= info.ssi_signo == SIGTERM && (getpid() != 1 || info.ssi_pid == 0);
     return term;
 }
 

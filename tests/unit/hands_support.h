@@ -41,23 +41,33 @@ static inline int listen_at(const char *path)
     return fd;
 }
 
-static inline int hands_setup(void **state)
+static inline void hands_make_folder(void)
 {
-    (void)state;
     snprintf(hands_folder, sizeof hands_folder, "/tmp/pm-hands-XXXXXX");
     assert_non_null(mkdtemp(hands_folder));
     snprintf(hands_socket, sizeof hands_socket, "%s/s", hands_folder);
+}
+
+/* In the child. */
+_Noreturn static inline void hands_exec(int listener)
+{
+    char number[16], home[80];
+    snprintf(number, sizeof number, "%d", listener);
+    snprintf(home, sizeof home, "HOME=%s", hands_folder);
+    char *env[] = {home, "PI_SESSION_ID=secret", NULL};
+    execle("build/pi-hands", "pi-hands", number, NULL, env);
+    _exit(127);
+}
+
+static inline int hands_setup(void **state)
+{
+    (void)state;
+    hands_make_folder();
     int listener = listen_at(hands_socket);
     hands_pid = fork();
     assert_true(hands_pid >= 0);
-    if (hands_pid == 0) {
-        char number[16], home[80];
-        snprintf(number, sizeof number, "%d", listener);
-        snprintf(home, sizeof home, "HOME=%s", hands_folder);
-        char *env[] = {home, "PI_SESSION_ID=secret", NULL};
-        execle("build/pi-hands", "pi-hands", number, NULL, env);
-        _exit(127);
-    }
+    if (hands_pid == 0)
+        hands_exec(listener);
     close(listener);
     assert_int_equal(hands_hello(hands_socket, 10000), 0);
     return 0;
@@ -69,13 +79,18 @@ static inline int remove_one(const char *path, const struct stat *st, int type, 
     return remove(path);
 }
 
+static inline void hands_remove_folder(void)
+{
+    nftw(hands_folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 static inline int hands_teardown(void **state)
 {
     (void)state;
     int status;
     kill(hands_pid, SIGTERM);
     waitpid(hands_pid, &status, 0);
-    nftw(hands_folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    hands_remove_folder();
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
 }
 
