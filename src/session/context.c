@@ -93,12 +93,21 @@ static struct line_info *by_id(struct scan *s, const char *id)
     return at > 0 ? &s->lines[at - 1] : NULL;
 }
 
-static struct line_info *leaf_of(struct scan *s)
+/* The last of Pi's lines among the first n. */
+static struct line_info *last_before(struct scan *s, size_t n)
 {
-    for (size_t i = s->n; i > 0; i--)
+    for (size_t i = n; i > 0; i--)
         if (s->lines[i - 1].id && !s->lines[i - 1].control && s->lines[i - 1].kind != LINE_HEADER)
             return &s->lines[i - 1];
     return NULL;
+}
+
+/* A parent that is not there was on a damaged line: the conversation goes on with the line before.
+ */
+static struct line_info *parent_of(struct scan *s, const struct line_info *l)
+{
+    struct line_info *parent = by_id(s, l->parent);
+    return parent || l->parent == NULL ? parent : last_before(s, (size_t)(l - s->lines));
 }
 
 /* Walks from the leaf to the root and marks. Lines that lose their parent hang on the next wanted
@@ -109,7 +118,8 @@ static void choose(struct scan *s)
     bool compacted = false, below_kept = false, model = false, thinking = false;
     struct line_info *child = NULL;
     size_t steps = 0;
-    for (struct line_info *l = leaf_of(s); l && steps <= s->n; l = by_id(s, l->parent), steps++) {
+    for (struct line_info *l = last_before(s, s->n); l && steps <= s->n;
+         l = parent_of(s, l), steps++) {
         bool setting = l->kind == LINE_SETTING || (l->kind == LINE_MODEL && !model) ||
                        (l->kind == LINE_THINKING && !thinking);
         model = model || l->kind == LINE_MODEL;
