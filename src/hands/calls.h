@@ -14,7 +14,8 @@
 struct call;
 
 #define CALL_KEY_MAX 512
-#define CALL_LOG_MAX (256u << 10) /* output kept for those who attach; the oldest goes first */
+#define CALL_LOG_MAX                                                                               \
+    ((size_t)256 << 10) /* output kept for those who attach; the oldest goes first */
 
 /* Finds the call of this key or starts it; *out is a reference for call_unref. `take_request`, the
    CALL object, is consumed in any case. E_QUOTA when too many are known or no thread can be had. */

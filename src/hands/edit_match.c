@@ -16,7 +16,9 @@ struct str edit_to_lf(struct str s, struct arena *a)
     for (size_t i = 0; i < s.n; i++) {
         bool crlf = s.p[i] == '\r' && i + 1 < s.n && s.p[i + 1] == '\n';
         if (!crlf)
-            out[n++] = s.p[i] == '\r' ? '\n' : s.p[i];
+            out[n++] = s.p[i];
+        if (!crlf && s.p[i] == '\r')
+            out[n - 1] = '\n';
     }
     return (struct str){out, n};
 }

@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define PAD 64 /* '=' in the digits of base64 */
+
 static bool has_at(struct str s, size_t at, struct str what)
 {
     return s.n >= at + what.n && memcmp(s.p + at, what.p, what.n) == 0;
@@ -77,14 +79,15 @@ const char *image_mime_type(struct str s)
 
 void image_base64(struct str bytes, struct buf *out)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char digits[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
     buf_reserve(out, (bytes.n + 2) / 3 * 4);
     for (size_t i = 0; i < bytes.n; i += 3) {
         unsigned v = big32(bytes, i) >> 8;
         size_t left = bytes.n - i;
         buf_add_char(out, digits[v >> 18]);
         buf_add_char(out, digits[v >> 12 & 63]);
-        buf_add_char(out, left > 1 ? digits[v >> 6 & 63] : '=');
-        buf_add_char(out, left > 2 ? digits[v & 63] : '=');
+        buf_add_char(out, digits[left > 1 ? v >> 6 & 63 : PAD]);
+        buf_add_char(out, digits[left > 2 ? v & 63 : PAD]);
     }
 }

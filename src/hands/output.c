@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TAIL_KEEP (2u * TEXT_MAX_BYTES)
+#define TAIL_KEEP (2 * TEXT_MAX_BYTES)
 
 void output_init(struct output *o)
 {

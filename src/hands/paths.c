@@ -28,7 +28,7 @@ static void add_plain_spaces(struct str s, struct buf *out)
 {
     for (size_t i = 0; i < s.n;) {
         size_t n = unicode_space((const unsigned char *)s.p + i, s.n - i);
-        buf_add_char(out, n ? ' ' : s.p[i]);
+        buf_add(out, n ? " " : s.p + i, 1);
         i += n ? n : 1;
     }
 }
@@ -144,7 +144,7 @@ static void curly_variant(struct str s, struct buf *out)
 
 static bool exists(const struct buf *path)
 {
-    return !str_has_nul(buf_str(path)) && access(path->p, F_OK) == 0;
+    return !str_has_nul(buf_str(path)) && path->p && access(path->p, F_OK) == 0;
 }
 
 static bool take_if_exists(struct buf *variant, struct buf *out)

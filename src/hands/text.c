@@ -97,14 +97,23 @@ void text_decode_all(struct str bytes, struct buf *out)
     decode_some((const unsigned char *)bytes.p, bytes.n, true, out);
 }
 
+/* toFixed(1) rounds halves up, where printf rounds them to even: 50.25 is 50.3. */
+static const char *with_unit(uint64_t bytes, uint64_t unit, const char *name,
+                             char out[TEXT_SIZE_MAX])
+{
+    uint64_t tenths = (bytes * 10 + unit / 2) / unit;
+    snprintf(out, TEXT_SIZE_MAX, "%llu.%llu%s", (unsigned long long)(tenths / 10),
+             (unsigned long long)(tenths % 10), name);
+    return out;
+}
+
 const char *text_size(uint64_t bytes, char out[TEXT_SIZE_MAX])
 {
-    if (bytes < 1024)
-        snprintf(out, TEXT_SIZE_MAX, "%dB", (int)bytes);
-    else if (bytes < 1024 * 1024)
-        snprintf(out, TEXT_SIZE_MAX, "%.1fKB", (double)bytes / 1024);
-    else
-        snprintf(out, TEXT_SIZE_MAX, "%.1fMB", (double)bytes / (1024 * 1024));
+    if (bytes >= 1024 * 1024)
+        return with_unit(bytes, (uint64_t)1024 * 1024, "MB", out);
+    if (bytes >= 1024)
+        return with_unit(bytes, 1024, "KB", out);
+    snprintf(out, TEXT_SIZE_MAX, "%dB", (int)bytes);
     return out;
 }
 

@@ -7,7 +7,7 @@
 #include "base/json.h"
 
 #define TEXT_MAX_LINES 2000
-#define TEXT_MAX_BYTES (50u * 1024)
+#define TEXT_MAX_BYTES ((size_t)50 * 1024)
 
 /* UTF-8 that arrives in pieces. Zero-initialise. Invalid bytes become U+FFFD, one for each maximal
    part of a sequence (WHATWG), as in Node; a sequence cut by the end of a piece waits for the next

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#define STACK_BYTES (256 * 1024)
+#define STACK_BYTES ((size_t)256 * 1024)
 
 bool thread_try(const char *name, void *(*fn)(void *), void *arg)
 {

@@ -215,7 +215,7 @@ static void report(const struct range *r, double start, struct str given, const 
         buf_printf(&text, "[Line %s is %s, exceeds %s limit. Use bash: sed -n '%sp' ", a,
                    text_size(l->first_line_bytes, size), text_size(TEXT_MAX_BYTES, cap), a);
         buf_add_str(&text, given);
-        buf_printf(&text, " | head -c %u]", TEXT_MAX_BYTES);
+        buf_printf(&text, " | head -c %zu]", TEXT_MAX_BYTES);
     } else {
         buf_add_str(&text, l->t.content);
         add_continuation(r, start + 1, l, &text);

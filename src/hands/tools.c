@@ -12,7 +12,7 @@
 #define DEFAULT_TIMEOUT_MS 120000 /* R34 */
 #define RESULT_MAX (FRAME_MAX - (1u << 20))
 
-static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write, &tool_edit};
+static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write, &tool_edit, NULL};
 
 void tool_text(struct tool_result *out, struct str text)
 {
@@ -135,7 +135,7 @@ bool tool_aborted(const struct tool_run *run, struct tool_result *out)
 
 static void run_named(const char *name, const struct tool_run *run, struct tool_result *out)
 {
-    for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)
+    for (size_t i = 0; tools[i]; i++)
         if (strcmp(tools[i]->name, name) == 0) {
             tools[i]->run(run, out);
             return;

@@ -121,6 +121,8 @@ describe("bash", () => {
     bash("50 KB and a newline", "printf '%051200d\\n' 7");
     bash("one line far over 50 KB", "printf '%0150000d' 7");
     bash("one line far over 50 KB, ended", "printf '%0150000d\\n' 7");
+    bash("a line of 50.25 KB", "printf '%051456d' 7");
+    bash("a line of 1.25 MB", "printf '%01310720d' 7");
     bash("a long line of multibyte text", "for i in $(seq 1 9000); do printf 'äöü日'; done");
     bash("too many lines and a failure", "seq 1 5000; exit 9");
     bash("many empty lines", "for i in $(seq 1 2500); do echo; done");
