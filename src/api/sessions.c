@@ -7,6 +7,7 @@
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
+#include "api/stream.h"
 #include "session/manager.h"
 
 /* What a create may say */
@@ -231,6 +232,7 @@ static err sessions_delete(struct ctx *ctx)
     struct session_row row;
     TRY(ctx_session(ctx, &row));
     TRY(session_delete(ctx->service->sessions, ctx->tenant, row.id, query_bool(ctx, "purge")));
+    stream_tell_deleted(ctx->service, row.id);
     return reply_empty(ctx, 204);
 }
 

@@ -4,6 +4,8 @@
    A watcher is one client. Its replay runs in parts as the client takes them: the connection says
    `hungry` on the loop thread, a thread of service->replays pushes the next part. Once the log has
    nothing more the watcher attaches to the hub and the publishers push. */
+#include "api/stream.h"
+
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
@@ -16,6 +18,7 @@
 #include "session/manager.h"
 
 #define QUEUE_BYTES (4 * MB)
+#define STREAM_DELETED "session.deleted" /* stream-only, the last frame */
 #define WATCHER_MAGIC 0x57415443u
 
 struct watcher {
@@ -76,6 +79,17 @@ static void offer(void *arg, const struct hub_frame *frame)
     sse_push(w->sse, buf_str(&text), frame->delta_of ? SSE_DROPPABLE : SSE_KEEP);
     if (frame->seq)
         w->after = frame->seq;
+    if (strcmp(frame->type, STREAM_DELETED) == 0)
+        sse_end(w->sse);
+}
+
+void stream_tell_deleted(const struct service *service, const char *session)
+{
+    AUTO_JSON j = json_pack("{s:s, s:s}", "type", STREAM_DELETED, "sessionId", session);
+    AUTO_BUF text = {0};
+    json_write(j, &text);
+    hub_publish(session_manager_hub(service->sessions), session,
+                &(struct hub_frame){.type = STREAM_DELETED, .json = buf_str(&text)});
 }
 
 /* Replay */
@@ -143,6 +157,21 @@ static bool wait_for_hungry(struct watcher *w)
     return true;
 }
 
+static err find_session(struct db_conn *c, void *arg)
+{
+    const struct watcher *w = arg;
+    AUTO_ARENA a = arena_new();
+    struct session_row row;
+    return session_find(c, a, w->tenant, str_of(w->session), &row);
+}
+
+/* A session deleted before the watcher was live told nobody: look once more. */
+static void end_if_deleted(struct watcher *w)
+{
+    if (db_read(w->service->db, find_session, w) == E_NOT_FOUND)
+        sse_end(w->sse);
+}
+
 static void catch_up(struct watcher *w)
 {
     for (;;) {
@@ -153,8 +182,10 @@ static void catch_up(struct watcher *w)
         }
         if (full && wait_for_hungry(w))
             return;
-        if (!full && attach(w))
+        if (!full && attach(w)) {
+            end_if_deleted(w);
             return;
+        }
     }
 }
 

@@ -151,12 +151,17 @@ test("a running session is listed as running and idle again afterwards", async (
     job.model.release();
 });
 
-test("a session can be deleted while it runs", async () => {
+test("a session can be deleted while it runs; its streams end", async () => {
     const { session, stream } = await running();
+    const idle = await session.stream();
     const reply = await service.request("DELETE", session.path);
     assert.equal(reply.status, 204, reply.text);
     assertProblem(await service.request("GET", session.path), 404);
-    await stream.close();
+    for (const one of [stream, idle]) {
+        const frames = await one.until((frame) => frame.type === "session.deleted");
+        assert.equal(frames.at(-1).id, undefined);
+        assert.deepEqual(await one.next(), { value: undefined, done: true });
+    }
     job.model.release();
 });
 
