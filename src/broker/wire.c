@@ -14,12 +14,12 @@ static const struct wire_api *const apis[] = {
     &wire_anthropic_messages,
     &wire_openai_responses,
     &wire_google_generative_ai,
+    NULL,
 };
-#define API_COUNT (sizeof apis / sizeof *apis)
 
 const struct wire_api *wire_find(const char *name)
 {
-    for (size_t i = 0; name && i < API_COUNT; i++)
+    for (size_t i = 0; name && apis[i]; i++)
         if (strcmp(apis[i]->name, name) == 0)
             return apis[i];
     return NULL;
@@ -163,7 +163,7 @@ bool wire_names_model(const struct wire_api *api, struct str target, struct str 
 
 const struct wire_api *wire_of_target(struct str target)
 {
-    for (size_t i = 0; i < API_COUNT; i++)
+    for (size_t i = 0; apis[i]; i++)
         if (wire_target_allowed(apis[i], target))
             return apis[i];
     return apis[0];
