@@ -480,7 +480,7 @@ static void judge_answer(struct exchange *x)
         snprintf(x->error_code, sizeof x->error_code, "%s", fault->code);
         snprintf(x->error_text, sizeof x->error_text, "%s",
                  x->meter.fault_text[0] ? x->meter.fault_text : x->meter.fault_type);
-    } else if (x->meter.api && !x->meter.finished) {
+    } else if (x->meter.api && !x->meter.finished && x->meter.reader.dropped == 0) {
         snprintf(x->error_code, sizeof x->error_code, "model_stream_broken");
         snprintf(x->error_text, sizeof x->error_text,
                  "the model provider's answer ended before it was complete");

@@ -1012,6 +1012,32 @@ static void a_stream_that_ends_early_is_broken_and_estimated(void **state)
     stage_free(s);
 }
 
+/* The meter gives an event up beyond 8 MiB; the host gets it, and the answer is not called broken
+ * for that. */
+static void an_event_beyond_the_meters_limit_is_relayed_and_estimated(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    size_t n = 9u << 20;
+    char *event = arena_alloc(a, n + 1);
+    memset(event, 'x', n);
+    memcpy(event, "data: ", 6);
+    memcpy(event + n - 2, "\n\n", 2);
+    reply_with(s, a, SSE_HEAD, event);
+    open_session(s, "openai-responses", s->base_url, false);
+    AUTO_BUF answer = {0}, body = {0};
+    ask(s, "/responses", WITH_TOKEN, BODY, &answer);
+    bool broken;
+    body_of(&answer, &body, &broken);
+    assert_false(broken);
+    assert_int_equal(body.n, n);
+    const json_t *end = await_end(s);
+    assert_true(json_is_null(json_object_get(end, "error")));
+    assert_true(json_get_bool(json_object_get(end, "usage"), "estimated", false));
+    stage_free(s);
+}
+
 static void a_cut_connection_breaks_the_answer_to_the_host(void **state)
 {
     (void)state;
@@ -1279,6 +1305,7 @@ int main(void)
         cmocka_unit_test(an_answer_without_a_body_is_complete),
         cmocka_unit_test(an_error_inside_a_stream_is_classified),
         cmocka_unit_test(a_stream_that_ends_early_is_broken_and_estimated),
+        cmocka_unit_test(an_event_beyond_the_meters_limit_is_relayed_and_estimated),
         cmocka_unit_test(a_cut_connection_breaks_the_answer_to_the_host),
         cmocka_unit_test(a_host_that_hangs_up_closes_the_upstream),
         cmocka_unit_test(a_cancel_closes_the_upstream_at_once),

@@ -54,6 +54,16 @@ static int run_a_program(void)
     return errno == EPERM;
 }
 
+static int start_a_process(void)
+{
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    if (pid > 0)
+        waitpid(pid, NULL, 0);
+    return pid < 0 && errno == EPERM;
+}
+
 static int trace_a_process(void)
 {
     return ptrace(PTRACE_TRACEME, 0, 0, 0) < 0 && errno == EPERM;
@@ -90,14 +100,15 @@ static int signal_others(void)
 static void what_it_does_not_need_is_gone(void **state)
 {
     (void)state;
-    static int (*const acts[])(void) = {run_a_program,      trace_a_process, read_foreign_memory,
-                                        new_user_namespace, write_a_file,    serve_a_socket,
-                                        signal_others};
+    static int (*const acts[])(void) = {run_a_program,       start_a_process,    trace_a_process,
+                                        read_foreign_memory, new_user_namespace, write_a_file,
+                                        serve_a_socket,      signal_others};
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         if (in_child(acts[i], true) != 1)
             assert_int_equal(i, -1); /* names the row */
     /* the same acts pass outside, so they test the jail */
     assert_int_equal(in_child(run_a_program, false), 0);
+    assert_int_equal(in_child(start_a_process, false), 0);
     assert_int_equal(in_child(write_a_file, false), 0);
     assert_int_equal(in_child(serve_a_socket, false), 0);
     assert_int_equal(in_child(signal_others, false), 0);
