@@ -5,7 +5,9 @@
 // what a reconnecting client would send; id is the frame's own id field, undefined without one.
 
 export class SseParser {
-    #decoder = new TextDecoder();
+    // Node 24's streaming decoder takes away a second byte order mark too, so we do it ourselves.
+    #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+    #begun = false;
     #line = "";
     #afterCr = false;
     #lastEventId = "";
@@ -26,7 +28,12 @@ export class SseParser {
 
     /** The frames that these bytes complete. */
     push(bytes) {
-        for (const part of this.#decoder.decode(bytes, { stream: true }).split(/(\r|\n)/)) {
+        let text = this.#decoder.decode(bytes, { stream: true });
+        if (!this.#begun && text !== "") {
+            this.#begun = true;
+            text = text.replace(/^\ufeff/, "");
+        }
+        for (const part of text.split(/(\r|\n)/)) {
             if (part === "\r" || part === "\n") {
                 this.#endLine(part);
             } else if (part !== "") {
