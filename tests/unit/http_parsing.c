@@ -57,8 +57,9 @@ static int stop(void **state)
 #define BODY "\"0123456789\"" /* 12 bytes */
 
 /* Bytes that two parsers might read differently. Refused = a 4xx or 5xx or a closed connection, and
-   whatever hid in the body never ran. Known and left, because the library lets nobody see them: a
-   folded header line, a bare LF, a NUL in a value, a header without a name. */
+   whatever hid in the body never ran. Known and left, because libmicrohttpd 0.9
+   lets nobody see them (1.0 refuses them): a folded header line, a bare LF, a NUL in a value, a
+   header without a name. */
 struct malformed {
     const char *name, *bytes;
     size_t n; /* 0: a C string */
@@ -261,9 +262,8 @@ static void chunked_bodies_are_put_together(void **state)
 {
     (void)state;
     struct raw_reply r = raw_askf(
-        port,
-        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        "Transfer-Encoding: Chunked\r\n\r\n1\r\n\"\r\n5;ext=1\r\nabcde\r\n1\r\n\"\r\n0\r\n\r\n");
+        port, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+              "Transfer-Encoding: Chunked\r\n\r\n1\r\n\"\r\n5\r\nabcde\r\n1\r\n\"\r\n0\r\n\r\n");
     assert_int_equal(r.status, 200);
     assert_string_equal(r.body.p, "\"abcde\"");
     raw_reply_done(&r);

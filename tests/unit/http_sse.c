@@ -94,7 +94,50 @@ static err replay(struct ctx *ctx)
     return e;
 }
 
+/* A source that is woken after it found nothing and before its connection sleeps. */
+static struct late {
+    struct http_stream *stream;
+    int reads;
+} late;
+
+static void *wake_late(void *arg)
+{
+    (void)arg;
+    http_stream_wake(late.stream);
+    return NULL;
+}
+
+static ssize_t late_read(void *state, char *out, size_t cap)
+{
+    struct late *l = state;
+    assert_true(cap >= 4);
+    switch (++l->reads) {
+    case 1:
+        pthread_join(thread_start("waker", wake_late, NULL), NULL);
+        return 0;
+    case 2:
+        memcpy(out, "late", 4);
+        return 4;
+    default:
+        return -1;
+    }
+}
+
+static void late_closed(void *state)
+{
+    (void)state;
+    note(&closed);
+}
+
+static err watch_late(struct ctx *ctx)
+{
+    late.reads = 0;
+    struct http_source source = {.read = late_read, .closed = late_closed, .state = &late};
+    return reply_stream(ctx, "text/event-stream", source, &late.stream);
+}
+
 static const struct route table[] = {
+    {GET, "/late", watch_late, .scope = SCOPE_NONE, .where = HTTP_INLINE},
     {GET, "/watch", watch, .scope = SCOPE_NONE},
     {GET, "/watch-inline", watch, .scope = SCOPE_NONE, .where = HTTP_INLINE},
     {GET, "/replay", replay, .scope = SCOPE_NONE},
@@ -314,11 +357,10 @@ static void *push_many(void *arg)
     return NULL;
 }
 
-/* Wakes and sleeps race on purpose: no event may be lost between them. */
-static void many_threads_push_while_streams_fall_asleep(void **state)
+static void heartbeats_come_between_frames_only(void **state)
 {
     (void)state;
-    start_server(5);
+    start_server(1);
     struct raw_client clients[20];
     for (unsigned i = 0; i < 20; i++)
         clients[i] = open_stream("/watch");
@@ -348,6 +390,42 @@ static void many_threads_push_while_streams_fall_asleep(void **state)
         assert_int_equal(frames, 800);
         raw_close(&clients[i]);
     }
+    stop_server();
+}
+
+static void a_wake_between_read_and_sleep_is_not_lost(void **state)
+{
+    (void)state;
+    start_server(600000);
+    struct raw_client c = raw_connect(port);
+    raw_say(&c, "GET /late HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_true(raw_wait_for(&c, "late"));
+    assert_true(raw_wait_for(&c, "\r\n0\r\n\r\n"));
+    wait_until(&closed, 1);
+    raw_close(&c);
+    http_stop(server, 1000);
+}
+
+/* The next event comes just when the streams fall asleep after the one before. */
+static void no_wake_is_lost_while_a_stream_falls_asleep(void **state)
+{
+    (void)state;
+    start_server(600000);
+    struct raw_client clients[10];
+    for (unsigned i = 0; i < 10; i++)
+        clients[i] = open_stream("/watch");
+    wait_until(&opened, 10);
+    for (int round = 0; round < 200; round++) {
+        char data[32];
+        snprintf(data, sizeof data, "round-%d.", round);
+        push_all(0, 10, data, SSE_KEEP);
+        for (unsigned i = 0; i < 10; i++) {
+            assert_true(raw_wait_for(&clients[i], data));
+            buf_clear(&clients[i].in);
+        }
+    }
+    for (unsigned i = 0; i < 10; i++)
+        raw_close(&clients[i]);
     stop_server();
 }
 
@@ -461,7 +539,9 @@ int main(void)
         cmocka_unit_test(a_stream_opens_with_its_headers_and_a_comment),
         cmocka_unit_test(head_of_a_stream_has_no_body_and_leaves_nothing),
         cmocka_unit_test(three_hundred_clients_get_a_broadcast),
-        cmocka_unit_test(many_threads_push_while_streams_fall_asleep),
+        cmocka_unit_test(a_wake_between_read_and_sleep_is_not_lost),
+        cmocka_unit_test(no_wake_is_lost_while_a_stream_falls_asleep),
+        cmocka_unit_test(heartbeats_come_between_frames_only),
         cmocka_unit_test(a_slow_reader_is_hung_up_on),
         cmocka_unit_test(dead_clients_are_noticed_by_the_heartbeat),
         cmocka_unit_test(a_long_replay_passes_a_small_queue),
