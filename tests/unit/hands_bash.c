@@ -76,10 +76,11 @@ static void a_chattering_background_child_does_not_hold_it_for_ever(void **state
     assert_has(r.text, "started\n");
 }
 
-static void late_output_within_the_quiet_time_is_kept(void **state)
+/* The child writes when the shell's end closes the fifo, not before. */
+static void output_right_after_the_end_of_the_shell_is_kept(void **state)
 {
     (void)state;
-    AUTO_RESULT r = bash("(sleep 0.02; echo late) & echo early");
+    AUTO_RESULT r = bash("mkfifo end; (read x <end; echo late) & exec 4>end; echo early");
     assert_text(&r, "early\nlate\n");
 }
 
@@ -224,7 +225,7 @@ int main(void)
         cmocka_unit_test(it_leads_a_session_without_terminal),
         cmocka_unit_test(a_background_child_with_the_pipe_does_not_hold_it),
         cmocka_unit_test(a_chattering_background_child_does_not_hold_it_for_ever),
-        cmocka_unit_test(late_output_within_the_quiet_time_is_kept),
+        cmocka_unit_test(output_right_after_the_end_of_the_shell_is_kept),
         cmocka_unit_test(timeout_kills_a_tree_that_ignores_term),
         cmocka_unit_test(timeout_of_an_obedient_tree_is_quick),
         cmocka_unit_test(the_callers_timeout_holds_where_the_input_has_none),
