@@ -20,8 +20,9 @@
 #define BUFFER_MAX (64u << 10)
 #define HEADERS_MAX 200
 #define HEADER_BYTES_MAX (128u << 10)
-/* How often the host's socket is looked at where its hang-up does not wake us. */
-#define TICK_MS 1000
+/* How often the host's socket is looked at where its hang-up does not wake us (it only stopped
+ * sending). */
+#define TICK_MS 5000
 
 struct upstream {
     struct upstream_options options;
@@ -249,6 +250,8 @@ err upstream_open(const struct upstream_options *options, int take_fd, struct up
 {
     struct upstream *u = mem_alloc(sizeof *u);
     u->options = *options;
+    if (u->options.idle_ms <= 0)
+        u->options.idle_ms = IDLE_MS;
     u->fd = take_fd;
     u->arena = arena_new();
     u->multi = curl_multi_init();
@@ -333,8 +336,7 @@ static err check_others(struct upstream *u)
         return fail_as(E_CLOSED, "cancelled", "the request was interrupted");
     if (socket_hung_up(u->options.host_fd))
         return fail_as(E_CLOSED, "host_gone", "the caller hung up");
-    int64_t idle_ms = u->options.idle_ms ? u->options.idle_ms : IDLE_MS;
-    if (clock_monotonic_ms(clock_real()) - u->active_ms > idle_ms) {
+    if (clock_monotonic_ms(clock_real()) - u->active_ms > u->options.idle_ms) {
         u->result = CURLE_OPERATION_TIMEDOUT;
         return transfer_failed(u);
     }
@@ -349,7 +351,8 @@ static err step(struct upstream *u, bool wait)
                                     /* without events: a hang-up is told anyway */
                                     {.fd = u->options.host_fd}};
     if (wait)
-        curl_multi_poll(u->multi, others, 2, TICK_MS, NULL);
+        curl_multi_poll(u->multi, others, 2,
+                        u->options.idle_ms < TICK_MS ? (int)u->options.idle_ms : TICK_MS, NULL);
     TRY(check_others(u));
     curl_multi_perform(u->multi, &running);
     collect_result(u);
