@@ -2,7 +2,7 @@
 // the raw lines it announces. Only LF ends a line; U+2028 and friends are text.
 import { Buffer } from "node:buffer";
 
-export const ENVELOPE_MAX = 256 * 1024;
+export const ENVELOPE_MAX = 1024 * 1024;
 export const LINE_MAX = 96 * 1024 * 1024;
 const LINES_MAX = 1_000_000;
 const LF = 0x0a;

@@ -18,6 +18,8 @@
 #define BACKOFF_MIN_MS 1000
 #define BACKOFF_MAX_MS 60000
 #define KEEPER_WAIT_MS 1000
+#define PING_AFTER_MS 15000 /* of silence */
+#define STUCK_AFTER_MS 60000
 
 struct harness {
     unsigned magic;
@@ -85,7 +87,7 @@ static struct due *settle(struct harness *h, struct host *host, const json_t *re
     if (!due)
         return NULL;
     struct pool_session *s = pool_find(&h->pool, due->session);
-    bool stale = !s || s->at != at || pool_closing(at, due->session);
+    bool stale = !s || s->at != at || pool_closing(at, due->session); /* a ping has no session */
     if (due->kind == DUE_OPEN && !stale && ok)
         s->opening = false;
     else if (due->kind == DUE_OPEN && !stale)
@@ -136,9 +138,17 @@ static void on_session_message(struct harness *h, const char *type, const char *
         e->settled(e->arg, session, json_get_bool(m, "aborted", false), json_get_c(m, "error"));
 }
 
-static void on_message(void *arg, struct host *host, const json_t *m, struct str line)
+static void note_heard(struct harness *h, struct host *host, bool listening)
 {
-    struct harness *h = arg;
+    AUTO_LOCK(&h->lock);
+    struct pool_host *at = entry_of(h, host);
+    at->heard_ms = now_ms(h);
+    at->pinged_ms = 0;
+    at->listening = listening;
+}
+
+static void take_message(struct harness *h, struct host *host, const json_t *m, struct str line)
+{
     const char *type = json_get_c(m, "t");
     const char *session = json_get_c(m, "session"), *error = json_get_c(m, "error");
     if (!type)
@@ -151,6 +161,13 @@ static void on_message(void *arg, struct host *host, const json_t *m, struct str
         on_reply(h, host, m);
     else if (is_current(h, host, session))
         on_session_message(h, type, session, m, line);
+}
+
+static void on_message(void *arg, struct host *host, const json_t *m, struct str line)
+{
+    note_heard(arg, host, false);
+    take_message(arg, host, m, line);
+    note_heard(arg, host, true);
 }
 
 static void note_failed_start(struct harness *h, const char *why)
@@ -342,6 +359,30 @@ static void stop_idle_hosts(struct harness *h)
     }
 }
 
+static void ping(struct harness *h, struct pool_host *at)
+{
+    AUTO_JSON envelope = json_pack("{s:s, s:I}", "op", "ping", "id", (json_int_t)++h->last_id);
+    AUTO_BUF bytes = {0};
+    wire_build(envelope, (struct str){0}, &bytes);
+    pool_expect(at, h->last_id, DUE_PING, "", "ping");
+    host_send(at->host, &bytes);
+    at->pinged_ms = now_ms(h);
+}
+
+/* A host that is busy in one endless step of JavaScript hears no abort: its sessions go on in
+ * another. */
+static void check_health(struct harness *h)
+{
+    for (struct pool_host *at = h->pool.hosts; at; at = at->next) {
+        if (at->state != HOST_READY || at->sessions == 0 || !at->listening)
+            continue;
+        if (at->pinged_ms == 0 && now_ms(h) - at->heard_ms >= PING_AFTER_MS)
+            ping(h, at);
+        else if (at->pinged_ms != 0 && now_ms(h) - at->pinged_ms >= STUCK_AFTER_MS)
+            host_stop(at->host, "the Pi host has not answered for a minute");
+    }
+}
+
 static void keep_spare(struct harness *h)
 {
     if (!pool_pick(&h->pool, "", h->o.sessions_max) && now_ms(h) >= h->spare_not_before_ms)
@@ -363,6 +404,7 @@ static void *keeper_thread(void *arg)
         }
         if (!h->stopping) {
             stop_idle_hosts(h);
+            check_health(h);
             keep_spare(h);
         }
         cond_wait_ms(&h->changed, &h->lock, KEEPER_WAIT_MS); /* for a host's end or its idle time */

@@ -20,6 +20,7 @@ struct due {
     enum {
         DUE_OPEN,  /* the answer decides whether the session is open */
         DUE_REPLY, /* somebody asked for the answer */
+        DUE_PING,  /* asks whether the host still answers anything */
         DUE_CLOSE, /* until it comes, what the host says of the session is of the closed opening */
     } kind;
     char session[ID_MAX];
@@ -38,6 +39,9 @@ struct pool_host {
     } state;
     unsigned sessions;
     int64_t idle_since_ms; /* monotonic; when `sessions` became 0 */
+    int64_t heard_ms;      /* when it last said anything */
+    int64_t pinged_ms;     /* 0: it has said something since it was last asked */
+    bool listening; /* false while a session takes in what it said: its silence is ours then */
     struct due *due;
 };
 

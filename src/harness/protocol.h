@@ -16,7 +16,7 @@
      {op:"tool_result", session, call, lines:1}                 {content, details?, isError}
      {op:"tool_update", session, call, lines:1}                 {"text": …} output so far grew by this
      {op:"close", id, session}
-     {op:"ping", id}
+     {op:"ping", id}                                            answered at once by a host that is not stuck
    host → control
      {t:"hello", version, pi, node, pid, confinement:{…}}       once, when ready
      {t:"failed", error}                                        in place of hello, from the launcher: Node could not
@@ -38,7 +38,7 @@
 #ifndef HARNESS_PROTOCOL_H
 #define HARNESS_PROTOCOL_H
 
-#define HOST_ENVELOPE_MAX (256u << 10)
+#define HOST_ENVELOPE_MAX (1u << 20) /* a system prompt of 100 KiB, each byte escaped, fits */
 #define HOST_LINE_MAX (96u << 20)
 
 #endif

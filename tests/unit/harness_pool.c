@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #undef fail /* ours is a function */
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,20 +260,25 @@ static void open_session(struct harness *h, const char *tenant, const char *sess
     expect_event(expected);
 }
 
-static struct harness *start(int64_t idle_ms, unsigned sessions_max)
+static struct harness *start_with(const struct clock *clock, int64_t idle_ms, unsigned sessions_max)
 {
     struct harness *h;
     world.events = strdup("");
     for (size_t i = 0; i < HOSTS; i++)
         world.host[i] = -1;
     struct harness_options o = {.parent = link_to_world,
-                                .clock = clock_real(),
+                                .clock = clock,
                                 .events = events,
                                 .idle_ms = idle_ms,
                                 .sessions_max = sessions_max};
     assert_int_equal(harness_new(&o, &h), 0);
     return h;
 }
+static struct harness *start(int64_t idle_ms, unsigned sessions_max)
+{
+    return start_with(clock_real(), idle_ms, sessions_max);
+}
+
 static void finish(struct harness *h)
 {
     harness_free(h);
@@ -454,6 +460,7 @@ static void a_missing_node_is_said_in_opened_and_in_ready(void **state)
     struct harness *h = start(0, 0);
     bool ready;
     char text[256];
+    host_socket(1); /* the spare is being started: the session goes there */
     harness_open(h, TENANT_A, "sess_1", json_object(), (struct str){0});
     host_says(1, "{\"t\":\"failed\",\"error\":\"Node is missing: /x; run make setup\"}\n");
     expect_event("opened sess_1 12 Node is missing: /x; run make setup");
@@ -491,6 +498,31 @@ static void idle_hosts_are_stopped_and_the_spare_is_not(void **state)
     finish(h);
 }
 
+/* Lets time pass until host 1 is pinged; returns the ping's id. */
+static int64_t pinged(struct clock *clock)
+{
+    struct pollfd p = {.fd = host_socket(1), .events = POLLIN};
+    while (poll(&p, 1, 20) == 0)
+        clock_fake_advance_ms(clock, 200);
+    return host_gets(1, "ping");
+}
+
+static void a_silent_host_is_asked_and_given_up_when_it_does_not_answer(void **state)
+{
+    (void)state;
+    struct clock *clock = clock_fake_new(1000000);
+    struct harness *h = start_with(clock, 0, 0);
+    host_says(1, HELLO);
+    open_session(h, TENANT_A, "sess_1", 1);
+    host_replies(1, pinged(clock), true);
+    pinged(clock); /* so the first was answered in time */
+    assert_int_equal(count_events("lost"), 0);
+    clock_fake_advance_ms(clock, 61000);
+    expect_event("lost sess_1 the Pi host has not answered for a minute");
+    finish(h);
+    clock_fake_free(clock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_missing_node_is_said_in_opened_and_in_ready),
         cmocka_unit_test(a_parent_that_cannot_start_hosts_is_said_too),
         cmocka_unit_test(idle_hosts_are_stopped_and_the_spare_is_not),
+        cmocka_unit_test(a_silent_host_is_asked_and_given_up_when_it_does_not_answer),
     };
     return cmocka_run_group_tests(tests, start_world, NULL);
 }
