@@ -161,14 +161,22 @@ static void close_file(FILE **f)
 
 err log_read(const char *dir, const char *tenant, const char *session, log_line_fn fn, void *arg)
 {
+    return log_read_from(dir, tenant, session, 0, 0, fn, arg);
+}
+
+err log_read_from(const char *dir, const char *tenant, const char *session, int64_t offset,
+                  int64_t number, log_line_fn fn, void *arg)
+{
     char path[PATH_MAX];
     TRY(build_path(dir, tenant, session, path, sizeof path));
     __attribute__((cleanup(close_file))) FILE *f = fopen(path, "re");
     if (f == NULL)
         return errno == ENOENT ? 0 : fail_errno("open %s", path);
+    if (offset > 0 && fseeko(f, offset, SEEK_SET) < 0)
+        return fail_errno("seek in %s", path);
     __attribute__((cleanup(free_line))) char *line = NULL;
     size_t cap = 0;
-    for (int64_t number = 0;; number++) {
+    for (;; number++) {
         ssize_t n = getline(&line, &cap, f);
         if (n < 0)
             return ferror(f) ? fail_errno("read %s", path) : 0;

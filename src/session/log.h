@@ -25,6 +25,9 @@ err log_sync(struct session_log *log);
    number counts from 0. The callback returns false to stop. A missing file has no lines. */
 typedef bool (*log_line_fn)(void *arg, int64_t number, struct str line);
 err log_read(const char *dir, const char *tenant, const char *session, log_line_fn fn, void *arg);
+/* The same from the line that starts at byte `offset` and is number `number`. */
+err log_read_from(const char *dir, const char *tenant, const char *session, int64_t offset,
+                  int64_t number, log_line_fn fn, void *arg);
 err log_remove(const char *dir, const char *tenant, const char *session);
 const char *log_path(const char *dir, const char *tenant, const char *session, struct arena *a);
 

@@ -15,7 +15,7 @@ struct projection {
     char session[ID_MAX];
     int64_t seq, bad_lines;
     bool forked_prefix; /* between a header with parentSession and the fork line: ids are derived */
-    json_t *messages;   /* ids of user.message events not yet processed */
+    json_t *messages;   /* object: ids of user.message events not yet processed */
     json_t *given;      /* toolCallIds whose result a tool_result line has shown already */
     char start_line[64]; /* of the span.model_request_start no assistant line has followed yet, or
                             "" */
@@ -41,6 +41,15 @@ struct projection *projection_new(const char *session)
     p->messages = json_object();
     p->given = json_object();
     return p;
+}
+
+struct projection *projection_copy(const struct projection *p)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    struct projection *copy = mem_copy(p, sizeof *p);
+    copy->messages = json_copy(p->messages);
+    copy->given = json_copy(p->given);
+    return copy;
 }
 
 void projection_free(struct projection *p)

@@ -9,7 +9,9 @@
 struct projection;
 
 struct projection *projection_new(const char *session);
-void projection_free(struct projection *p);         /* NULL-safe */
+void projection_free(struct projection *p); /* NULL-safe */
+/* The same state in an object of its own. */
+struct projection *projection_copy(const struct projection *p);
 int64_t projection_seq(const struct projection *p); /* of the last event; 0 before the first */
 
 /* Called for each event in order; `event` is {id, type, seq, createdAt, processedAt, sessionId, …};
