@@ -14,7 +14,7 @@
 #define CHECKED_MS 1000   /* then a look at the row: another process may have revoked the key */
 #define SLOTS 8192        /* each token may be in one of two */
 #define HASHING_MAX 2
-#define WAITING_MAX 4 /* for a turn at argon2; more would take every worker */
+#define WAITING_MAX 4 /* other tokens, for a turn at argon2; more would take every worker */
 #define HASH_WAIT_MS 10000
 #define FAILURES_MAX 10   /* wrong secrets for one key id … */
 #define FAILURES_MS 60000 /* … in this time; then unknown tokens for it wait */
@@ -42,6 +42,13 @@ struct failures { /* of one lookup id */
     int64_t since;
 };
 
+/* A token that is being hashed, or waits for its turn. Whoever else brings it waits for the
+   verdict: a client with many requests at once has one key. */
+struct flight {
+    bool used;
+    unsigned char digest[32];
+};
+
 struct auth {
     unsigned magic;
     struct db *db;
@@ -53,8 +60,9 @@ struct auth {
     struct failures failures[FAILURE_SLOTS];
     struct auth_stats stats;
 
-    pthread_mutex_t turn_lock;
-    pthread_cond_t turn_free;
+    pthread_mutex_t turn_lock; /* guards what follows */
+    pthread_cond_t turn_free;  /* broadcast at each end of a flight */
+    struct flight flights[HASHING_MAX + WAITING_MAX];
     int hashing, waiting;
 };
 
@@ -242,37 +250,85 @@ static void note_failure(struct auth *a, struct str lookup, int64_t now)
 
 /* Hashing */
 
-static err take_turn(struct auth *a)
+static err too_many_tokens(void)
+{
+    return fail_as(E_QUOTA, "too_many_requests", "too many new API keys at once; try again");
+}
+
+/* With turn_lock held. */
+static struct flight *find_flight(struct auth *a, const unsigned char digest[32])
+{
+    for (size_t i = 0; i < HASHING_MAX + WAITING_MAX; i++)
+        if (a->flights[i].used && memcmp(a->flights[i].digest, digest, 32) == 0)
+            return &a->flights[i];
+    return NULL;
+}
+
+/* With turn_lock held; NULL when all are used. */
+static struct flight *new_flight(struct auth *a, const unsigned char digest[32])
+{
+    for (size_t i = 0; i < HASHING_MAX + WAITING_MAX; i++) {
+        struct flight *f = &a->flights[i];
+        if (f->used)
+            continue;
+        f->used = true;
+        memcpy(f->digest, digest, 32);
+        return f;
+    }
+    return NULL;
+}
+
+/* With turn_lock held: until the flight of this token is over, or (digest NULL) argon2 has a turn
+   to give. */
+static bool wait_for_turn(struct auth *a, const unsigned char *digest)
+{
+    int64_t deadline = clock_monotonic_ms(clock_real()) + HASH_WAIT_MS, left = HASH_WAIT_MS;
+    a->waiting++;
+    while ((digest ? find_flight(a, digest) != NULL : a->hashing >= HASHING_MAX) && left > 0) {
+        cond_wait_ms(&a->turn_free, &a->turn_lock, left); /* the end of a flight */
+        left = deadline - clock_monotonic_ms(clock_real());
+    }
+    a->waiting--;
+    return left > 0;
+}
+
+/* *out is NULL if another thread has hashed this token meanwhile: look at the cache again. */
+static err take_turn(struct auth *a, const unsigned char digest[32], struct flight **out)
 {
     AUTO_LOCK(&a->turn_lock);
-    if (a->hashing >= HASHING_MAX && a->waiting >= WAITING_MAX)
-        return fail_as(E_QUOTA, "too_many_requests", "too many new API keys at once; try again");
-    a->waiting++;
-    bool in_time = true;
-    while (a->hashing >= HASHING_MAX && in_time)
-        in_time = cond_wait_ms(&a->turn_free, &a->turn_lock, HASH_WAIT_MS);
-    a->waiting--;
-    if (!in_time)
-        return fail_as(E_QUOTA, "too_many_requests", "too many new API keys at once; try again");
+    if (find_flight(a, digest)) {
+        if (!wait_for_turn(a, digest))
+            return too_many_tokens();
+        *out = NULL;
+        return 0;
+    }
+    struct flight *mine = new_flight(a, digest);
+    if (mine == NULL)
+        return too_many_tokens();
+    if (!wait_for_turn(a, NULL)) {
+        mine->used = false;
+        pthread_cond_broadcast(&a->turn_free);
+        return too_many_tokens();
+    }
     a->hashing++;
+    *out = mine;
     return 0;
 }
 
-static void end_turn(struct auth *a)
+static void end_turn(struct auth *a, struct flight *flight)
 {
     AUTO_LOCK(&a->turn_lock);
     a->hashing--;
-    pthread_cond_signal(&a->turn_free);
+    flight->used = false;
+    pthread_cond_broadcast(&a->turn_free);
 }
 
-static err hash_and_compare(struct auth *a, const char *hash, struct str token, bool *out_good)
+static bool verify_counted(struct auth *a, const char *hash, struct str token)
 {
-    TRY(take_turn(a));
-    *out_good = key_hash_verify(hash, token);
-    end_turn(a);
+    bool good = key_hash_verify(hash, token);
     AUTO_LOCK(&a->cache_lock);
     a->stats.hashed++;
-    return 0;
+    return good;
 }
 
 /* The row */
@@ -335,32 +391,37 @@ static void note_checked(struct auth *a, const unsigned char digest[32], int64_t
         s->checked_at = now;
 }
 
-/* A token that only argon2 can judge. */
+/* A token that only argon2 can judge; the verdict is in the cache afterwards. */
 static err judge(struct auth *a, const struct key_row *k, struct str token, bool was_good,
                  const unsigned char digest[32], int64_t now)
 {
     if (!was_good && too_many_failures(a, k->lookup, now))
         return fail_as(E_QUOTA, "too_many_requests",
                        "too many wrong secrets for this API key; try again in a minute");
-    bool good;
-    TRY(hash_and_compare(a, k->hash, token, &good));
-    remember(a, digest, good ? &k->who : NULL, now);
-    if (good)
+    struct flight *flight = NULL;
+    TRY(take_turn(a, digest, &flight));
+    if (flight == NULL)
         return 0;
-    note_failure(a, k->lookup, now);
-    return refused();
+    struct http_auth who;
+    enum verdict meanwhile = look_up(a, digest, now, &who);
+    if (meanwhile == UNSEEN || meanwhile == KNOWN) {
+        bool good = verify_counted(a, k->hash, token);
+        remember(a, digest, good ? &k->who : NULL, now);
+        if (!good)
+            note_failure(a, k->lookup, now);
+    }
+    end_turn(a, flight);
+    return 0;
 }
 
-static err authenticate(struct auth *a, struct str token, struct http_auth *out)
+/* One look at the cache, then at the row, then at argon2; *out_again: look once more. */
+static err authenticate_once(struct auth *a, struct str token, struct str lookup,
+                             const unsigned char digest[32], struct http_auth *out, bool *out_again)
 {
-    struct str lookup;
-    if (!key_token_parse(token, &lookup))
-        return refused();
     int64_t now = clock_monotonic_ms(a->clock);
-    unsigned char digest[32];
-    digest_of(a, token, digest);
     struct http_auth who;
     enum verdict verdict = look_up(a, digest, now, &who);
+    *out_again = false;
     if (verdict == BAD)
         return refused();
     if (verdict != GOOD) {
@@ -370,13 +431,29 @@ static err authenticate(struct auth *a, struct str token, struct http_auth *out)
             forget(a, digest);
             return refused();
         }
-        if (verdict == GOOD_STALE)
-            note_checked(a, digest, now);
-        else
-            TRY(judge(a, &k, token, verdict == KNOWN, digest, now));
         who = k.who;
+        if (verdict == GOOD_STALE) {
+            note_checked(a, digest, now);
+        } else {
+            *out_again = true;
+            return judge(a, &k, token, verdict == KNOWN, digest, now);
+        }
     }
     *out = who;
+    return 0;
+}
+
+static err authenticate(struct auth *a, struct str token, struct http_auth *out)
+{
+    struct str lookup;
+    if (!key_token_parse(token, &lookup))
+        return refused();
+    unsigned char digest[32];
+    digest_of(a, token, digest);
+    bool again;
+    do
+        TRY(authenticate_once(a, token, lookup, digest, out, &again));
+    while (again); /* each round but the last has seen a token judged */
     return 0;
 }
 

@@ -123,8 +123,29 @@ static err record_state(struct sandboxes *s, const char *tenant, const char *ses
     return db_write(s->db, write_state, &u);
 }
 
+struct existence {
+    const char *id;
+    bool exists;
+};
+
+static err look_up(struct db_conn *c, void *arg)
+{
+    struct existence *x = arg;
+    return session_exists(c, x->id, &x->exists);
+}
+
+/* A deletion is committed before its sandbox is destroyed under the same lock: a start that comes
+ * later must not make it anew. */
+static err refuse_deleted(struct sandboxes *s, const char *session)
+{
+    struct existence x = {.id = session};
+    TRY(db_read(s->db, look_up, &x));
+    return x.exists ? 0 : fail_as(E_NOT_FOUND, "session_not_found", "the session was deleted");
+}
+
 static err start_locked(struct sandboxes *s, struct entry *e, const char *environment_json)
 {
+    TRY(refuse_deleted(s, e->session));
     struct parent_message m = {.verb = PARENT_SANDBOX_CREATE};
     fill_spec(&m.sandbox.spec, e->tenant, e->session, environment_json);
     struct sandbox_spec spec = m.sandbox.spec;
@@ -208,17 +229,6 @@ size_t sandboxes_running(struct sandboxes *s)
 }
 
 /* ---- reconciliation ---- */
-
-struct existence {
-    const char *id;
-    bool exists;
-};
-
-static err look_up(struct db_conn *c, void *arg)
-{
-    struct existence *x = arg;
-    return session_exists(c, x->id, &x->exists);
-}
 
 static err reconcile_one(struct sandboxes *s, const char *id)
 {

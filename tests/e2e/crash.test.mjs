@@ -1,30 +1,11 @@
 // kill -9 of every process at every stage of a turn: nothing that left is lost, nothing runs twice.
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync } from "node:fs";
 import { after, describe, test } from "node:test";
 import { startJob, textOf, types } from "../support/job.mjs";
+import { descendants } from "../support/processes.mjs";
 import { serviceMissing } from "../support/service.mjs";
 
 const call = (command) => `CALL bash ${JSON.stringify({ command })}`;
-
-/** Processes whose parents lead up to pid, with their command lines. */
-function descendants(pid) {
-    const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).flatMap((name) => {
-        try {
-            const stat = readFileSync(`/proc/${name}/stat`, "latin1");
-            const parent = Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[1]);
-            const command = readFileSync(`/proc/${name}/cmdline`, "latin1").replaceAll("\0", " ");
-            return [{ pid: Number(name), parent, command }];
-        } catch {
-            return []; // it ended meanwhile
-        }
-    });
-    const family = [pid];
-    for (const member of family) {
-        family.push(...all.filter((one) => one.parent === member).map((one) => one.pid));
-    }
-    return all.filter((one) => family.includes(one.pid));
-}
 
 function roleOf(service, pattern) {
     const found = descendants(service.pid).filter((one) => pattern.test(one.command));

@@ -48,6 +48,7 @@ const BASE_PATHS = {
 };
 
 const WAIT_MS = 20_000;
+const CLIENT_LEFT = ["EPIPE", "ECONNRESET"];
 
 export async function startModelServer(options = {}) {
     const server = new ModelServer(options);
@@ -309,7 +310,7 @@ function loggable({ index, api, model, method, path: target, headers, parsed, ou
 
 function refuse(encoder, response, error) {
     const known = error instanceof BadRequest || error instanceof ScriptError;
-    if (!known) {
+    if (!known && !CLIENT_LEFT.includes(error.code)) {
         console.error(error);
     }
     if (response.headersSent) {

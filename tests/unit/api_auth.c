@@ -367,6 +367,39 @@ static void at_most_two_hashes_run_and_four_wait(void **state)
     assert_int_equal(authenticates(f, f->key.token), 0);
 }
 
+static bool all_wait(struct fixture *f, int waiting)
+{
+    struct auth *a = f->service.auth;
+    AUTO_LOCK(&a->turn_lock);
+    return a->hashing == 1 && a->waiting == waiting;
+}
+
+#define CROWD 40
+
+static void a_crowd_with_one_key_is_hashed_once_and_let_in(void **state)
+{
+    struct fixture *f = *state;
+    cond_init(&gate.c);
+    static struct asker askers[CROWD];
+    gate.shut = true;
+    for (size_t i = 0; i < CROWD; i++) {
+        askers[i] = (struct asker){.f = f, .key = f->key};
+        askers[i].thread = thread_start("asker", ask, &askers[i]);
+    }
+    while (!all_wait(f, CROWD - 1))
+        sched_yield();
+    {
+        AUTO_LOCK(&gate.m);
+        gate.shut = false;
+        pthread_cond_broadcast(&gate.c);
+    }
+    for (size_t i = 0; i < CROWD; i++) {
+        pthread_join(askers[i].thread, NULL);
+        assert_int_equal(askers[i].result, 0);
+    }
+    assert_int_equal(gate.runs, 1);
+}
+
 static err list_keys(struct db_conn *c, void *arg)
 {
     struct fixture *f = arg;
@@ -437,6 +470,7 @@ int main(void)
         WITH_DB(a_wrong_secret_is_hashed_once),
         WITH_DB(guessing_a_secret_is_slowed_down_but_the_owner_is_not),
         WITH_DB(at_most_two_hashes_run_and_four_wait),
+        WITH_DB(a_crowd_with_one_key_is_hashed_once_and_let_in),
         WITH_DB(a_tenant_sees_its_own_keys_only),
         WITH_DB(the_key_of_another_tenant_cannot_be_revoked),
         WITH_DB(the_secret_is_not_in_the_database_file),
