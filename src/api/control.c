@@ -20,10 +20,12 @@
 
 #include <sodium.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define START_WAIT_MS 30000
 #define STOP_GRACE_MS 5000
+#define SWEEP_MS (3600 * 1000LL)
 #define REPLAY_THREADS 4
 #define REPLAY_QUEUE_MAX 4096
 #define FILE_MAX (1u << 20)
@@ -204,8 +206,21 @@ static err start_server(struct control *c)
     return 0;
 }
 
+/* One descriptor a connection: as many as the system lets us have. */
+static err raise_file_limit(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return fail_errno("cannot read the limit of open files");
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        return fail_errno("cannot raise the limit of open files");
+    return 0;
+}
+
 static err start(struct control *c)
 {
+    TRY(raise_file_limit());
     TRY(wait_for_start(c));
     TRY(open_storage(c));
     take_env_keys(c);
@@ -214,10 +229,27 @@ static err start(struct control *c)
     return parent_hello(c->service.parent);
 }
 
+/* Every hour: what idempotency keys keep for 24 h (R12). */
+static void sweep_if_due(struct control *c, int64_t *swept_at_ms)
+{
+    int64_t now = clock_wall_ms(c->service.clock);
+    if (now - *swept_at_ms < SWEEP_MS)
+        return;
+    *swept_at_ms = now;
+    if (idempotency_sweep(c->service.db, now))
+        log_warn("old idempotency keys were not removed: %s", err_text());
+}
+
 static void wait_for_stop(struct control *c)
 {
+    int64_t swept_at_ms = 0;
     pthread_mutex_lock(&c->notes_lock);
     while (!c->stop) {
+        pthread_mutex_unlock(&c->notes_lock);
+        sweep_if_due(c, &swept_at_ms);
+        pthread_mutex_lock(&c->notes_lock);
+        if (c->stop)
+            break;
         if (c->env_keys) {
             pthread_mutex_unlock(&c->notes_lock);
             take_env_keys(c);

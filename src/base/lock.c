@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#define STACK_BYTES (512 * 1024)
+#define STACK_BYTES ((size_t)512 * 1024)
 
 void cond_init(pthread_cond_t *c)
 {

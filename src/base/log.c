@@ -70,7 +70,7 @@ static void write_line(enum log_level level, const char *fmt, va_list ap)
     } else {
         buf_printf(&line, "%.8s %-5s %-7s ", at + 11, level_names[level], role_name);
         for (size_t i = 0; i < text.n; i++) /* a log line is one line, whatever a client sent */
-            buf_add_char(&line, (unsigned char)text.p[i] < 0x20 ? ' ' : text.p[i]);
+            buf_add_char(&line, (char)((unsigned char)text.p[i] < 0x20 ? ' ' : text.p[i]));
         if (bound_session[0])
             buf_printf(&line, " (%s)", bound_session);
         buf_add_char(&line, '\n');
