@@ -6,9 +6,9 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/tree.h"
 #include "hands/frames.h"
 #include "sandbox/hands.h"
-#include "sandbox/tree.h"
 
 #include <spawn.h>
 #include <stdio.h>

@@ -5,12 +5,12 @@
 
 #include "base/fd.h"
 #include "base/json.h"
+#include "base/tree.h"
 #include "hands/frames.h"
 #include "sandbox/hands.h"
 #include "sandbox/linux/init.h"
 #include "sandbox/linux/userns.h"
 #include "sandbox/state.h"
-#include "sandbox/tree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
 #include "sandbox/state.h"
 
 #include "base/fd.h"
-#include "sandbox/tree.h"
+#include "base/tree.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

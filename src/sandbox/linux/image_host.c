@@ -2,8 +2,8 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/tree.h"
 #include "sandbox/hands_blob.h"
-#include "sandbox/tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -2,11 +2,11 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "base/tree.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
 #include "sandbox/linux/image_host.h"
 #include "sandbox/linux/userns.h"
-#include "sandbox/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

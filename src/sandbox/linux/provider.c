@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/tree.h"
 #include "sandbox/hands.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
@@ -10,7 +11,6 @@
 #include "sandbox/linux/probe.h"
 #include "sandbox/linux/userns.h"
 #include "sandbox/state.h"
-#include "sandbox/tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

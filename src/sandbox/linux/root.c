@@ -1,9 +1,9 @@
 #include "sandbox/linux/root.h"
 
 #include "base/fd.h"
+#include "base/tree.h"
 #include "hands/frames.h"
 #include "sandbox/linux/image_host.h"
-#include "sandbox/tree.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "sandbox/tree.h"
+#include "base/tree.h"
 
 #include "base/fd.h"
 
@@ -75,9 +75,9 @@ static err empty_folder(struct removal *r, int dir, int depth)
     return e;
 }
 
-err tree_remove(const char *path)
+static err remove_folder(int parent, const char *path)
 {
-    struct removal r = {.top = open_folder(AT_FDCWD, path)};
+    struct removal r = {.top = open_folder(parent, path)};
     if (r.top < 0)
         return errno == ENOENT ? 0 : fail_errno("open %s to remove it", path);
     AUTO_FD top = r.top;
@@ -86,10 +86,23 @@ err tree_remove(const char *path)
         err e = empty_folder(&r, top, 0);
         if (e)
             return fail(e, "%s: %s", path, err_text());
-        if (rmdir(path) == 0)
+        if (unlinkat(parent, path, AT_REMOVEDIR) == 0)
             return 0;
         /* Folders moved up while their new parent was being read may have been missed. */
         if (errno != ENOTEMPTY || r.moved == before)
             return fail_errno("remove %s", path);
     }
+}
+
+err tree_remove(const char *path)
+{
+    return remove_folder(AT_FDCWD, path);
+}
+
+err tree_remove_at(int dir, const char *name)
+{
+    if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    return errno == EISDIR || errno == EPERM ? remove_folder(dir, name)
+                                             : fail_errno("remove %s", name);
 }
