@@ -111,5 +111,13 @@ async function main() {
     });
 }
 
-process.on("unhandledRejection", (error) => die(`a promise failed: ${error?.stack ?? error}`));
+/** What went wrong without its message, which may hold what a session said: the log is not the place for it. */
+function whereOf(error) {
+    const frames = String(error?.stack ?? "").split("\n").filter((line) => /^\s+at /.test(line)).slice(0, 4);
+    return `${error?.name ?? typeof error} ${error?.code ?? ""} ${frames.map((f) => f.trim()).join(" < ")}`;
+}
+
+// A promise nobody waited for is one session's trouble at most; a stray exception may be everyone's.
+process.on("unhandledRejection", (error) => process.stderr.write(`a promise failed: ${whereOf(error)}\n`));
+process.on("uncaughtException", (error) => die(whereOf(error)));
 await main().catch((error) => die(error.stack));

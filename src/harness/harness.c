@@ -53,8 +53,11 @@ static struct pool_host *entry_of(struct harness *h, const struct host *host)
 
 /* Hosts' events; no lock is held while the session is told. */
 
-static void warn_if_unconfined(struct harness *h, const json_t *hello)
+static void tell_of_hello(struct harness *h, struct host *host, const json_t *hello)
 {
+    const char *pi = json_get_c(hello, "pi"), *node = json_get_c(hello, "node");
+    log_info("Pi host %u is ready: Pi %s, Node %s", host_id(host), pi ? pi : "?",
+             node ? node : "?");
     const json_t *missing = json_object_get(json_object_get(hello, "confinement"), "missing");
     if (json_array_size(missing) == 0 || h->confinement_told)
         return;
@@ -74,7 +77,7 @@ static void on_hello(struct harness *h, struct host *host, const json_t *hello)
     at->idle_since_ms = now_ms(h);
     h->backoff_ms = 0;
     h->failure[0] = 0;
-    warn_if_unconfined(h, hello);
+    tell_of_hello(h, host, hello);
     pthread_cond_broadcast(&h->changed);
 }
 
@@ -321,14 +324,14 @@ void harness_host_exited(struct harness *h, uint32_t host, int status)
     }
 }
 
-void harness_ready(struct harness *h, bool *out_spare_ready, char *out_text, size_t cap)
+void harness_ready(struct harness *h, bool *out_ready, char *out_text, size_t cap)
 {
     CHECK(h, HARNESS_MAGIC);
     AUTO_LOCK(&h->lock);
     bool ready = false;
     for (struct pool_host *at = h->pool.hosts; at; at = at->next)
-        ready = ready || (at->state == HOST_READY && !at->tenant[0]);
-    *out_spare_ready = ready;
+        ready = ready || at->state == HOST_READY;
+    *out_ready = ready;
     const char *text = h->failure[0] ? h->failure : "a Pi host is starting";
     snprintf(out_text, cap, "%s", ready ? "" : text);
 }
