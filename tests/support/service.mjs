@@ -11,8 +11,8 @@
 // stop() fails if the service did not end cleanly (a sanitizer's report is such an end). Nothing
 // here waits by the clock; every wait ends with what is waited for or with an error that says what
 // was seen instead.
-import { execFile, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, rmdirSync } from "node:fs";
+import { execFile, execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
 import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -146,7 +146,7 @@ class Service {
 
     #removeOwnData() {
         if (this.#ownsData) {
-            endSandboxes(this.data);
+            removeSandboxes(this.data);
             rmSync(this.data, { recursive: true, force: true });
         }
     }
@@ -233,36 +233,11 @@ class Service {
 }
 
 /** Sandboxes outlive the service by design; without its data nobody could ever stop them. */
-function endSandboxes(data) {
+function removeSandboxes(data) {
     const folder = path.join(data, "sandboxes");
-    const names = existsSync(folder) ? readdirSync(folder) : [];
-    for (const file of names.map((name) => path.join(folder, name, "run.json"))) {
-        if (!existsSync(file)) {
-            continue;
-        }
-        const { pid, cgroups } = JSON.parse(readFileSync(file, "utf8"));
-        try {
-            process.kill(pid, "SIGKILL");
-        } catch (error) {
-            if (error.code !== "ESRCH") {
-                throw error;
-            }
-        }
-        cgroups.forEach(removeGroup);
-    }
-}
-
-/** The kernel gives a group free a little after its last process is dead. */
-function removeGroup(group) {
-    for (let tries = 500; existsSync(group); tries--) {
-        try {
-            rmdirSync(group);
-        } catch (error) {
-            if (error.code !== "EBUSY" || tries === 0) {
-                throw error;
-            }
-            Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
-        }
+    if (existsSync(folder) && readdirSync(folder).length > 0) {
+        const args = ["sandbox", "destroy", "all", "--data", data];
+        execFileSync(SERVICE_PROGRAM, args, { env: environment(), stdio: "pipe" });
     }
 }
 
