@@ -122,3 +122,14 @@ test("a missing Node is told to control, with what to do", async () => {
         error: "Node is missing: /nonexistent/node/bin/node: No such file or directory; run make setup",
     }]);
 });
+
+test("a host dies with its launcher", async () => {
+    const launcher = spawn(DRIVER, [RUNTIME, path.join(ROOT, "harness"), "host.mjs", world.gateway],
+        { stdio: ["ignore", "ignore", "ignore", "pipe"] });
+    const stream = launcher.stdio[3];
+    const [hello] = await once(stream, "data");
+    assert.match(hello.toString(), /^\{"t":"hello"/);
+    const ended = once(stream, "close"); // only Node holds the other end
+    launcher.kill("SIGKILL");
+    await ended;
+});

@@ -6,7 +6,7 @@ import { startGateway, startHost } from "../support/host-driver.mjs";
 import { startModelServer } from "../support/model-server.mjs";
 
 const APIS = {
-    "openai-completions": { provider: "groq", id: "llama-3.1-8b-instant" },
+    "openai-completions": { provider: "groq", id: "openai/gpt-oss-120b" },
     "anthropic-messages": { provider: "anthropic", id: "claude-haiku-4-5" },
     "openai-responses": { provider: "openai", id: "gpt-5" },
     "google-generative-ai": { provider: "google", id: "gemini-2.5-flash" },
@@ -57,8 +57,18 @@ for (const [api, model] of Object.entries(APIS)) {
             assert.equal(textOf(host.entries("sess_tool").at(-1).message), "It is ran date");
         });
 
+        test("thinking is announced, kept in the log, and not streamed", async () => {
+            await host.open("sess_think", { model, thinkingLevel: "high" });
+            await host.run("sess_think", "THINK let me see SAY Seen");
+            const kinds = host.deltas("sess_think").map((d) => d.kind);
+            assert.deepEqual([...new Set(kinds)], ["message_start", "thinking_start", "text", "message_end"]);
+            const { content } = host.entries("sess_think").at(-1).message;
+            assert.deepEqual(content.map((c) => c.type), ["thinking", "text"]);
+            assert.equal(host.deltas("sess_think").some((d) => d.text.includes("let me")), false);
+        });
+
         test("the gateway hears each session's own token, and the log the catalogue's names", () => {
-            assert.deepEqual([...new Set(gateway.tokens)], ["token-sess_text", "token-sess_tool"]);
+            assert.deepEqual([...new Set(gateway.tokens)], ["token-sess_text", "token-sess_tool", "token-sess_think"]);
             const message = host.entries("sess_text").at(-1).message;
             assert.deepEqual([message.provider, message.model, message.api],
                 [model.provider, model.id, api]);
