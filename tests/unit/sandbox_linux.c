@@ -363,6 +363,9 @@ static void files_survive_a_stop_and_processes_do_not(void **state)
     assert_true(pidfd >= 0);
     assert_int_equal(make(STOP, &b, 2000).e, 0);
     assert_true(init_wait_end(pidfd, 0));
+    char work[256];
+    snprintf(work, sizeof work, "%s/fs/work", b.dir); /* rm -r of a plain user would trip over it */
+    assert_int_equal(access(work, F_OK), -1);
     must(START, &b);
     expect(&b,
            "cat l; stat -c '%a %Y %U' f; ls -d /etc/d; ls /etc/shells 2>/dev/null; "

@@ -104,6 +104,7 @@ static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place
     TRY(cgroup_remove(spec->id, run));
     TRY(images_folder(place->dir, images, sizeof images));
     TRY(image_host_release(images, spec->id));
+    TRY(root_clean(place->dir));
     if (unlink(place->socket) < 0 && errno != ENOENT)
         return fail_errno("remove the agent socket %s", place->socket);
     return state_remove_run(place->dir);

@@ -46,6 +46,14 @@ err root_prepare(const struct root_plan *plan)
     return make_owned(path, 0755, geteuid());
 }
 
+err root_clean(const char *dir)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/fs/work", dir) >= (int)sizeof path)
+        return fail(E_INVALID, "the sandbox folder %s has too long a name", dir);
+    return tree_remove(path);
+}
+
 /* The skeleton at ./lower, so that the overlay's options name no host path (they show in
  * /proc/mounts). */
 static err mount_lower(const char *skeleton, int userns_fd)

@@ -21,6 +21,9 @@ struct root_plan {
 
 /* Makes the folders of plan->fs_dir that are missing. Before root_build, in the maker. */
 err root_prepare(const struct root_plan *plan);
+/* Removes what an overlay leaves in <dir>/fs when it is gone: a folder that even its owner cannot
+   list, and so cannot `rm -r`. */
+err root_clean(const char *dir);
 /* *out_mount: a detached mount of the root. userns_fd >= 0: privileged. Changes the mount namespace
    of the caller, which must be its own, and the working directory. */
 err root_build(const struct root_plan *plan, int userns_fd, int *out_mount);
