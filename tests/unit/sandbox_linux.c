@@ -544,7 +544,7 @@ static void a_failed_start_is_torn_down_and_says_why(void **state)
     assert_int_equal(mkdir(work, 0755), 0);
     snprintf(work, sizeof work, "%s/fs/upper/file", b.dir);
     assert_int_equal(mkdir(work, 0755), 0);
-    snprintf(work, sizeof work, "%s/fs/work", b.dir);
+    snprintf(work, sizeof work, "%s/fs/lower", b.dir);
     assert_int_equal(fd_write_file_atomic(work, STR("x"), 0600), 0);
     o = make(START, &b, 0);
     assert_int_not_equal(o.e, 0);
