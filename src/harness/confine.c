@@ -24,8 +24,8 @@
 struct shown {
     const char *from, *to; /* `to` without the leading slash */
     unsigned long long attributes;
-    bool optional;
     int tree; /* a detached copy, -1 if absent */
+    bool optional;
     bool is_folder;
 };
 

@@ -1,3 +1,4 @@
+/* Two threads and a queue around one stream socket. */
 #include "harness/host.h"
 
 #include <errno.h>
@@ -176,7 +177,8 @@ static err read_some(struct host *h, struct wire_reader *r)
     return 0;
 }
 
-static err read_messages(struct host *h)
+/* Until there is a reason to end, which is in the error slot. */
+static void read_messages(struct host *h)
 {
     struct wire_reader r = {0};
     err e = 0;
@@ -190,7 +192,6 @@ static err read_messages(struct host *h)
         }
     }
     wire_done(&r);
-    return e;
 }
 
 /* The process ends with its connection, on its own or not. */
@@ -224,10 +225,9 @@ static void *read_thread(void *arg)
 {
     struct host *h = arg;
     char why[ERR_TEXT_MAX + 32];
-    err e = start_process(h);
-    if (!e)
-        e = read_messages(h);
-    host_stop(h, err_text());
+    if (start_process(h) == 0)
+        read_messages(h);
+    host_stop(h, err_text()); /* of whichever failed */
     if (host_id(h))
         end_process(h);
     describe_end(h, why, sizeof why);

@@ -232,7 +232,7 @@ static void relay_stderr(int fd)
 err host_launch(const struct host_launch *l, int *out_status)
 {
     struct launching it = {.l = l, .node_fd = -1};
-    pid_t pid;
+    pid_t pid = -1;
     signal(SIGXFSZ, SIG_IGN);
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || pipe2(it.stderr_pipe, O_CLOEXEC) < 0)
         return fail_errno("preparing to start Node");

@@ -1,3 +1,4 @@
+/* Lists and a hash table; sizes are small, so nothing here is clever. */
 #include "harness/pool.h"
 
 #include <stdio.h>

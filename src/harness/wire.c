@@ -1,3 +1,4 @@
+/* Lines in, messages out, and back. Fuzzed by tests/fuzz/harness_wire.c. */
 #include "harness/wire.h"
 
 #include <string.h>

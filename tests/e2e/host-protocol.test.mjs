@@ -27,7 +27,8 @@ test("messages come out whole wherever the bytes are cut", () => {
 });
 
 test("what is not the protocol is refused", () => {
-    for (const bad of ["\n", "nonsense\n", "[]\n", "null\n", '"x"\n', '{"lines":-1}\n', '{"lines":0.5}\n', '{"lines":1e9}\n']) {
+    for (const bad of ["\n", "nonsense\n", "[]\n", "null\n", '"x"\n',
+        '{"lines":-1}\n', '{"lines":0.5}\n', '{"lines":1e9}\n']) {
         assert.throws(() => decode(bad, 100), ProtocolError, bad);
     }
     assert.throws(() => decode(" ".repeat(ENVELOPE_MAX + 1), 4096), ProtocolError);

@@ -52,7 +52,8 @@ for (const [api, model] of Object.entries(MODELS)) {
             await host.open("sess_log", { model });
             await host.run("sess_log", "SAY Hello there");
             await host.run("sess_log",
-                'SAY Two things. CALL bash {"command":"a"} ;; bash {"command":"b"} THEN CALL bash {"command":"c"} THEN SAY $RESULT');
+                'SAY Two things. CALL bash {"command":"a"} ;; bash {"command":"b"} '
+                    + 'THEN CALL bash {"command":"c"} THEN SAY $RESULT');
             log = host.log("sess_log");
         });
         after(async () => {
@@ -101,7 +102,8 @@ for (const [api, model] of Object.entries(MODELS)) {
         function checkTold(messages, entries, calls) {
             const before = entries.filter((e) => ["user", "assistant"].includes(roleOf(e)));
             const texts = before.map((e) => textOf(e.message));
-            assert.deepEqual(messages.filter((m) => m.role !== "tool").map((m) => m.text).slice(0, texts.length), texts);
+            const said = messages.filter((m) => m.role !== "tool").map((m) => m.text);
+            assert.deepEqual(said.slice(0, texts.length), texts);
             const results = entries.filter((e) => roleOf(e) === "toolResult").map((e) => textOf(e.message));
             const expected = [...results, ...calls.map(() => INTERRUPTED)];
             assert.deepEqual(messages.flatMap((m) => m.results), expected);

@@ -142,7 +142,8 @@ test("a message must be sent to an open, idle session, and tools must be Pi's", 
     assert.match((await host.ask({ op: "prompt", session: "sess_none" }, [])).error, /not open in this host/);
     assert.match((await host.ask({ op: "dance", session: "sess_none" })).error, /unknown op: dance/);
     await assert.rejects(host.open("sess_bad", { model: MODEL, tools: ["powershell"] }), /unknown tool: powershell/);
-    await assert.rejects(host.open("sess_bad", { model: { provider: "groq", id: "no-such" } }), /no model groq\/no-such/);
+    const unknown = { provider: "groq", id: "no-such" };
+    await assert.rejects(host.open("sess_bad", { model: unknown }), /no model groq\/no-such/);
     await host.open("sess_bad", { model: MODEL });
     await assert.rejects(host.open("sess_bad", { model: MODEL }), /open already/);
     await host.call({ op: "prompt", session: "sess_bad" }, [{ type: "text", text: "HANG" }]);
@@ -154,10 +155,11 @@ test("a message must be sent to an open, idle session, and tools must be Pi's", 
 
 test("a tool result in a wrong form is an error to the model and harms nobody else", async () => {
     await host.open("sess_form", { model: MODEL });
-    for (const bad of ["nonsense", "[]", '{"content":"x"}', '{"content":[{"type":"text"}]}', '{"content":[],"details":"x"}',
-        `${"[".repeat(100_000)}`]) {
+    for (const bad of ["nonsense", "[]", '{"content":"x"}', '{"content":[{"type":"text"}]}',
+        '{"content":[],"details":"x"}', "[".repeat(100_000)]) {
         const from = host.received.length;
-        await host.call({ op: "prompt", session: "sess_form" }, [{ type: "text", text: 'CALL read {"path":"x"} THEN SAY ok' }]);
+        const text = 'CALL read {"path":"x"} THEN SAY ok';
+        await host.call({ op: "prompt", session: "sess_form" }, [{ type: "text", text }]);
         const { call } = await host.next((m) => m.t === "tool" && m.session === "sess_form", from);
         host.write({ op: "tool_result", session: "sess_form", call }, bad);
         assert.equal((await host.settled("sess_form", from)).error, undefined);
@@ -206,6 +208,11 @@ test("an abort while the conversation is being compacted is heard at once", asyn
     assert.equal((await host.run("sess_compact", "SAY again")).aborted, false);
 });
 
+test("a system prompt of the largest size opens, whatever its bytes", async () => {
+    await host.open("sess_prompt", { model: MODEL, systemPrompt: "\u0001".repeat(100 * 1024) });
+    assert.equal((await host.run("sess_prompt", "hello")).error, undefined);
+});
+
 test("text that looks like a command, a file or a shell line stays text", async () => {
     await host.open("sess_text", { model: MODEL });
     for (const text of ["/skill:x do", "@/etc/passwd", "!ls", "$HOME"]) {
@@ -238,7 +245,8 @@ test("half a character never leaves the host", async () => {
 });
 
 test("nothing the host says names a folder of this machine", async () => {
-    await host.open("sess_default", { model: MODEL, systemPrompt: null, tools: ["read", "bash", "edit", "write", "grep", "find", "ls"] });
+    const tools = ["read", "bash", "edit", "write", "grep", "find", "ls"];
+    await host.open("sess_default", { model: MODEL, systemPrompt: null, tools });
     await host.run("sess_default", "hello");
     const system = messages("sess_default").find((m) => m.role === "system");
     assert.match(system.sections.preamble, /You are a coding assistant running inside pi/);
