@@ -51,6 +51,12 @@ const char *err_code_of(err e);
 void err_save(struct err_slot *out);
 err err_restore(const struct err_slot *slot);
 
+#ifdef __clang_analyzer__ /* it cannot see that these never return 0 */
+#define fail(e, ...) (fail(e, __VA_ARGS__), (err)(e))
+#define fail_as(e, ...) (fail_as(e, __VA_ARGS__), (err)(e))
+#define fail_errno(...) (fail_errno(__VA_ARGS__), (err)E_IO)
+#endif
+
 /* Returns from the calling function on error. The only control-flow macro of the project. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \

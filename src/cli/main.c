@@ -35,7 +35,9 @@ static const struct command *const commands[] = {
     &key_create_command,  &key_list_command,     &key_revoke_command,      &tenant_create_command,
     &tenant_list_command, &sandbox_list_command, &sandbox_destroy_command, &version_command,
 };
-#define COMMAND_COUNT (sizeof commands / sizeof *commands)
+enum {
+    COMMAND_COUNT = sizeof commands / sizeof(const struct command *)
+};
 
 static int run_control(int argc, char **argv)
 {

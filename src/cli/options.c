@@ -133,7 +133,7 @@ static const char *from_environment(const char *name)
     char variable[VARIABLE_MAX] = "PI_MANAGED_";
     size_t n = strlen(variable);
     for (; *name && n < sizeof variable - 1; name++)
-        variable[n++] = *name == '-' ? '_' : (char)toupper((unsigned char)*name);
+        variable[n++] = (char)(*name == '-' ? '_' : toupper((unsigned char)*name));
     variable[n] = 0;
     const char *value = getenv(variable);
     return value && value[0] ? value : NULL;

@@ -78,7 +78,8 @@ static void announce(void *arg)
 {
     const struct parent_options *o = arg;
     printf("pi-managed listening on %s\n", o->config.listen_url);
-    fflush(stdout);
+    if (fflush(stdout) != 0)
+        log_warn("standard output is closed; listening on %s", o->config.listen_url);
 }
 
 static void warn_about_zones(const struct parent_options *o)

@@ -17,6 +17,7 @@
 #include "parent/credentials.h"
 #include "parent/hosts.h"
 #include "parent/makers.h"
+#include "parent/notes.h"
 #include "parent/peer.h"
 #include "parent/roles.h"
 #include "parent/vault_key.h"
@@ -84,14 +85,18 @@ static void give_up(struct parent *p, err e)
 }
 
 /* A child that cannot be written to is either gone (its exit is on its way) or stuck. */
-static void send_to(struct child *c, const struct parent_message *m, const int *fds, size_t n)
+static void check_sent(struct child *c, err e)
 {
-    err e = peer_send(&c->peer, m, fds, n);
     if (e == 0 || e == E_CLOSED)
         return;
     log_error("cannot talk to %s: %s; it is ended", c->name, err_text());
     if (c->pid)
         kill(c->pid, SIGKILL);
+}
+
+static void send_to(struct child *c, const struct parent_message *m, const int *fds, size_t n)
+{
+    check_sent(c, peer_send(&c->peer, m, fds, n));
 }
 
 static void reply_status(struct child *to, struct parent_message *m, err e)
@@ -103,78 +108,8 @@ static void reply_status(struct child *to, struct parent_message *m, err e)
     send_to(to, m, NULL, 0);
 }
 
-/* Notes */
-
-static void note_config(struct parent *p, struct child *to)
-{
-    struct parent_message *m = mem_alloc(sizeof *m);
-    m->verb = PARENT_NOTE_CONFIG;
-    m->config = p->o->config;
-    bool control = to == &p->control;
-    snprintf(m->config.data_dir, sizeof m->config.data_dir, "%s",
-             !control         ? ""
-             : p->o->separate ? ROLE_ROOT "/data"
-                              : p->short_dir);
-    snprintf(m->config.runtime_dir, sizeof m->config.runtime_dir, "%s",
-             p->o->separate ? ROLE_ROOT "/runtime" : p->o->runtime_dir);
-    m->config.zones_separated = p->o->separate;
-    memcpy(m->config.seal_public_key, vault_key_public(p->o->key), 32);
-    if (!control)
-        secret_wipe(m->config.control_key, sizeof m->config.control_key);
-    send_to(to, m, NULL, 0);
-    secret_wipe(m, sizeof *m);
-    mem_free(m);
-}
-
-static void note_listen(struct parent *p)
-{
-    struct parent_message *m = mem_alloc(sizeof *m);
-    bool tls = p->o->tls_cert_fd >= 0;
-    int fds[] = {p->o->listen_fd, p->o->tls_cert_fd, p->o->tls_key_fd};
-    m->verb = PARENT_NOTE_LISTEN;
-    snprintf(m->text, sizeof m->text, "%s", tls ? "TLS" : "");
-    send_to(&p->control, m, fds, tls ? 3 : 1);
-    mem_free(m);
-}
-
-static void note_credentials(struct parent *p)
-{
-    struct parent_message *m = mem_alloc(sizeof *m);
-    for (size_t i = 0; i < p->key_count; i++) {
-        m->verb = PARENT_NOTE_CREDENTIAL;
-        snprintf(m->text, sizeof m->text, "%s", p->keys[i].provider);
-        m->credential.length = p->keys[i].length;
-        memcpy(m->credential.data, p->keys[i].sealed, p->keys[i].length);
-        send_to(&p->control, m, NULL, 0);
-    }
-    mem_free(m);
-}
-
-/* `known`: the broker has the socket already, only the tenant is new. */
-static void note_gateway(struct parent *p, const struct host *host, bool known)
-{
-    struct parent_message *m = mem_alloc(sizeof *m);
-    m->verb = PARENT_NOTE_GATEWAY;
-    m->host.id = host->id;
-    memcpy(m->host.tenant, host->tenant, sizeof m->host.tenant);
-    send_to(&p->broker, m, &host->gateway, known ? 0 : 1);
-    mem_free(m);
-}
-
-static void note_host_exit(struct parent *p, const struct host *host, int status)
-{
-    struct parent_message *m = mem_alloc(sizeof *m);
-    m->verb = PARENT_NOTE_HOST_EXIT;
-    m->host.id = host->id;
-    m->host.exit_status = status;
-    memcpy(m->host.tenant, host->tenant, sizeof m->host.tenant);
-    send_to(&p->control, m, NULL, 0);
-    send_to(&p->broker, m, NULL, 0);
-    mem_free(m);
-}
-
 /* A new socket between control and broker, whenever one of them is new. */
-static void note_link(struct parent *p)
+static void link_zones(struct parent *p)
 {
     int pair[2];
     if (p->control.pid == 0 || p->broker.pid == 0)
@@ -183,11 +118,8 @@ static void note_link(struct parent *p)
         give_up(p, fail_errno("socketpair"));
         return;
     }
-    struct parent_message *m = mem_alloc(sizeof *m);
-    m->verb = PARENT_NOTE_LINK;
-    send_to(&p->control, m, &pair[0], 1);
-    send_to(&p->broker, m, &pair[1], 1);
-    mem_free(m);
+    check_sent(&p->control, note_link(&p->control.peer, pair[0]));
+    check_sent(&p->broker, note_link(&p->broker.peer, pair[1]));
     fd_close(&pair[0]);
     fd_close(&pair[1]);
 }
@@ -217,6 +149,22 @@ static err spawn_child(struct parent *p, struct child *c)
     return e;
 }
 
+/* What a new child must know first. */
+static void tell_beginnings(struct parent *p, struct child *c)
+{
+    bool control = c == &p->control;
+    check_sent(c, note_config(&c->peer, p->o, p->short_dir, control));
+    if (control)
+        check_sent(c, note_listen(&c->peer, p->o));
+    for (size_t i = 0; control && i < p->key_count; i++)
+        check_sent(c, note_credential(&c->peer, &p->keys[i]));
+    for (size_t i = 0; !control && i < HOSTS_MAX; i++) {
+        if (p->hosts.slots[i].id)
+            check_sent(c, note_gateway(&c->peer, &p->hosts.slots[i], false));
+    }
+    link_zones(p);
+}
+
 static void start_child(struct parent *p, struct child *c)
 {
     c->ready = false;
@@ -231,16 +179,7 @@ static void start_child(struct parent *p, struct child *c)
         c->restart_ms = now_ms() + BACKOFF_MAX_MS;
         return;
     }
-    note_config(p, c);
-    if (c == &p->control) {
-        note_listen(p);
-        note_credentials(p);
-    }
-    for (size_t i = 0; c == &p->broker && i < HOSTS_MAX; i++) {
-        if (p->hosts.slots[i].id)
-            note_gateway(p, &p->hosts.slots[i], false);
-    }
-    note_link(p);
+    tell_beginnings(p, c);
 }
 
 /* Requests */
@@ -269,7 +208,8 @@ static void on_start_host(struct parent *p, struct child *from, struct parent_me
         reply_status(from, m, e);
         return;
     }
-    note_gateway(p, host, false); /* before control can tell the broker of sessions there */
+    /* Before control can tell the broker of sessions there. */
+    check_sent(&p->broker, note_gateway(&p->broker.peer, host, false));
     m->status = 0;
     m->host.id = host->id;
     send_to(from, m, &fd, 1);
@@ -281,7 +221,7 @@ static void on_bind_host(struct parent *p, struct child *from, struct parent_mes
     m->host.tenant[sizeof m->host.tenant - 1] = 0;
     err e = hosts_bind(&p->hosts, m->host.id, m->host.tenant, &host);
     if (!e)
-        note_gateway(p, host, true);
+        check_sent(&p->broker, note_gateway(&p->broker.peer, host, true));
     reply_status(from, m, e);
 }
 
@@ -428,7 +368,8 @@ static void reap(struct parent *p)
             child_exited(p, &p->broker, status);
         } else if (hosts_exited(&p->hosts, pid, &host)) {
             log_info("host %u ended (%s)", host.id, describe_status(status, text, sizeof text));
-            note_host_exit(p, &host, status);
+            check_sent(&p->control, note_host_exit(&p->control.peer, &host, status));
+            check_sent(&p->broker, note_host_exit(&p->broker.peer, &host, status));
         } else {
             makers_exited(p->makers, pid, status, now_ms());
         }
@@ -468,11 +409,8 @@ static void on_stop_signal(struct parent *p, int sig)
         return;
     }
     set_stage(p, DRAINING, DRAIN_MS);
-    struct parent_message *m = mem_alloc(sizeof *m);
-    m->verb = PARENT_NOTE_STOP;
     if (p->control.pid)
-        send_to(&p->control, m, NULL, 0);
-    mem_free(m);
+        check_sent(&p->control, note_stop(&p->control.peer));
 }
 
 static void advance_stage(struct parent *p)
@@ -679,7 +617,7 @@ err parent_setup(const struct parent_options *options, struct parent_message *ou
     struct parent p = {.o = options, .control = {.name = "setup", .peer = {.fd = -1}}};
     TRY(data_short_path(options->data, p.short_dir, sizeof p.short_dir));
     TRY(spawn_child(&p, &p.control));
-    note_config(&p, &p.control);
+    check_sent(&p.control, note_config(&p.control.peer, options, p.short_dir, true));
     err e = wait_for_setup(&p.control.peer, p.control.pid, out_reply);
     peer_close(&p.control.peer);
     return e;

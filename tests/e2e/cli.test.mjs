@@ -1,7 +1,7 @@
 // The command line, from outside: what it prints, where keys go, what it refuses and how it says so.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { tmpdir } from "node:os";
@@ -19,6 +19,19 @@ function run(args, { env = {}, cwd, program = SERVICE_PROGRAM } = {}) {
         execFile(program, args, { env: { PATH, ASAN_OPTIONS, TSAN_OPTIONS, ...env }, cwd, timeout: 60_000 },
             (error, stdout, stderr) => resolve({ code: error ? error.code : 0, stdout, stderr }));
     });
+}
+
+function controlOf(service) {
+    const found = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).find((pid) => {
+        try {
+            return readFileSync(`/proc/${pid}/cmdline`, "latin1").includes("--role\0control")
+                && readFileSync(`/proc/${pid}/stat`, "latin1").includes(`) S ${service.pid} `);
+        } catch {
+            return false; // it ended meanwhile
+        }
+    });
+    assert.ok(found, "control runs");
+    return Number(found);
 }
 
 describe("the command line", { skip: serviceMissing }, () => {
@@ -208,11 +221,15 @@ describe("serve", { skip: serviceMissing }, () => {
         try {
             assert.match(service.url, /^https:/);
             const ca = readFileSync(`${folder}/cert.pem`);
-            const status = await new Promise((resolve, reject) => {
-                https.get(`${service.url}/healthz`, { ca, servername: "localhost" },
+            const status = () => new Promise((resolve, reject) => {
+                https.get(`${service.url}/healthz`, { ca, servername: "localhost", agent: false },
                     (response) => resolve(response.resume().statusCode)).on("error", reject);
             });
-            assert.equal(status, 200);
+            assert.equal(await status(), 200);
+            const restarted = service.waitForOutput(/control is ready[^]*control is ready/);
+            process.kill(controlOf(service), "SIGKILL");
+            await restarted;
+            assert.equal(await status(), 200, "a new control speaks TLS too");
         } finally {
             await service.stop();
         }
