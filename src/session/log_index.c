@@ -66,6 +66,7 @@ static void put_first(struct indexed_log *l)
 
 static void forget_oldest(void)
 {
+    assert(logs != NULL);
     struct indexed_log **at = &logs;
     while ((*at)->next)
         at = &(*at)->next;
