@@ -11,9 +11,12 @@ format() {
 if [ "${1:-}" = --format ]; then format; exit; fi
 
 tidy() {
-    # shellcheck disable=SC2046
-    git ls-files 'src/*.c' | xargs -P "$(nproc)" -n 4 clang-tidy --quiet -- -std=gnu17 -D_GNU_SOURCE -Isrc \
-        -DPM_VERSION='"lint"' -DHANDS_PATH='"build/pi-hands"' $(pkg-config --cflags libmicrohttpd jansson libsodium)
+    local flags
+    flags="-std=gnu17 -D_GNU_SOURCE -Isrc -DPM_VERSION=\"lint\" -DHANDS_PATH=\"build/pi-hands\"
+        $(pkg-config --cflags libmicrohttpd jansson libsodium)"
+    # shellcheck disable=SC2016,SC2086
+    git ls-files 'src/*.c' | xargs -P "$(nproc)" -n 4 sh -c 'flags=$0; clang-tidy --quiet "$@" -- $flags' "$flags" 2>&1 |
+        grep -vE '^[0-9]+ warnings? (generated|and)|^Suppressed|^Use -header-filter' | { ! grep .; }
 }
 # STYLE: no calls that cut or overflow silently.
 banned() {

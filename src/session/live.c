@@ -81,13 +81,15 @@ static double price_usage(void *arg, const struct session_usage *u, json_t *out_
     *out_known = find_price(arg, &p);
     if (!*out_known)
         return 0;
-    json_object_set_new(out_price, "input", json_real(p.input));
-    json_object_set_new(out_price, "output", json_real(p.output));
-    json_object_set_new(out_price, "cacheRead", json_real(p.cache_read));
-    json_object_set_new(out_price, "cacheWrite", json_real(p.cache_write));
-    return per_million(u->input_tokens, p.input) + per_million(u->output_tokens, p.output) +
-           per_million(u->cache_read_tokens, p.cache_read) +
-           per_million(u->cache_creation_tokens, p.cache_write);
+    struct catalog_rates r =
+        catalog_rates_for(&p, u->input_tokens + u->cache_read_tokens + u->cache_creation_tokens);
+    json_object_set_new(out_price, "input", json_real(r.input));
+    json_object_set_new(out_price, "output", json_real(r.output));
+    json_object_set_new(out_price, "cacheRead", json_real(r.cache_read));
+    json_object_set_new(out_price, "cacheWrite", json_real(r.cache_write));
+    return per_million(u->input_tokens, r.input) + per_million(u->output_tokens, r.output) +
+           per_million(u->cache_read_tokens, r.cache_read) +
+           per_million(u->cache_creation_tokens, r.cache_write);
 }
 
 static err find_row(struct db_conn *c, void *arg)

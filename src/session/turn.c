@@ -37,6 +37,7 @@ void turn_free(struct turn *t)
     mem_free(t->settled_error);
     mem_free(t->last_error);
     mem_free(t->error_code);
+    mem_free(t->error_text);
     mem_free((char *)t->o.tenant);
     mem_free((char *)t->o.session);
     mem_free((char *)t->o.provider);
@@ -223,16 +224,18 @@ static bool continue_run(struct step *s)
 }
 
 /* The last model request of a run failed for good, or Pi itself did. */
+/* What went wrong, in the words of who knows best: the broker, then Pi, then the host. */
 static void finish_failed(struct step *s)
 {
     struct turn *t = s->t;
-    const char *message = t->last_failed && t->last_error ? t->last_error : t->settled_error;
     bool terminal = t->error_unrecoverable || !t->last_failed;
-    step_error(s,
-               t->last_failed && t->error_code ? t->error_code
-               : t->last_failed                ? "model_error"
-                                               : "harness_error",
-               message ? message : "the model request failed", terminal ? "terminal" : "exhausted");
+    const char *code = "harness_error", *text = t->settled_error;
+    if (t->last_failed) {
+        code = t->error_code ? t->error_code : "model_error";
+        text = t->error_text ? t->error_text : t->last_error;
+    }
+    step_error(s, code, text ? text : "the model request failed",
+               terminal ? "terminal" : "exhausted");
     turn_finish(s, terminal ? "error" : "retries_exhausted");
 }
 

@@ -62,8 +62,11 @@ void request_apply_end(struct turn *t, const json_t *event)
     t->usage.estimated = t->usage.estimated || u.estimated;
     const json_t *error = json_object_get(event, "error");
     const char *code = json_get_c(error, "code");
+    const char *text = json_get_c(error, "message");
     mem_free(t->error_code);
+    mem_free(t->error_text);
     t->error_code = code ? mem_strdup(code) : NULL;
+    t->error_text = code && text ? mem_strdup(text) : NULL;
     t->error_unrecoverable = json_get_bool(error, "unrecoverable", false);
 }
 

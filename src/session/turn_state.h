@@ -84,7 +84,7 @@ struct turn {
     } last_role;
     bool last_failed; /* last assistant line has stopReason error */
     char *last_error;
-    char *error_code; /* of the last span end, NULL if it had none */
+    char *error_code, *error_text; /* of the last span end, NULL if it had none */
     bool error_unrecoverable;
     struct queued *queue;
     struct call *calls;
