@@ -5,10 +5,23 @@
 export function installGateway(undici, socketPath, writable) {
     // No keep-alive: a connection costs little on a unix socket, and one that the broker closed in the
     // meantime would cost a model request.
-    undici.setGlobalDispatcher(new undici.Agent({ connect: { socketPath }, pipelining: 0 }));
+    const options = { connect: { socketPath }, pipelining: 0 };
+    const factory = (origin, more) => quiet(new undici.Pool(origin, {
+        ...more, factory: (o, m) => quiet(new undici.Client(o, m)),
+    }));
+    undici.setGlobalDispatcher(quiet(new undici.Agent({ ...options, factory })));
     undici.install();
     const direct = globalThis.fetch;
     globalThis.fetch = async (input, init) => gated(await direct(input, init), writable);
+}
+
+/**
+ * A connection that ends in the middle of an answer may emit "error" beside rejecting that answer's body; with
+ * nobody listening that would end the process, and all its sessions.
+ */
+function quiet(dispatcher) {
+    dispatcher.on("error", () => {});
+    return dispatcher;
 }
 
 function gated(response, writable) {

@@ -67,8 +67,21 @@ for (const [api, model] of Object.entries(APIS)) {
             assert.equal(host.deltas("sess_think").some((d) => d.text.includes("let me")), false);
         });
 
+        test("a request that is refused or cut off is sent once, and its error is the run's", async () => {
+            await host.open("sess_error", { model });
+            for (const script of ["FAIL 529", "FAIL 429 1", "FAIL 401", "SAY Some words CUT", "SAY x ERROR overloaded"]) {
+                const before = server.requests.length;
+                const from = host.received.length;
+                await host.call({ op: "prompt", session: "sess_error" }, [{ type: "text", text: script }]);
+                assert.ok((await host.settled("sess_error", from)).error, script);
+                assert.equal(server.requests.length - before, 1, script);
+                assert.equal(host.deltas("sess_error").at(-1).kind, "discarded", script);
+            }
+        });
+
         test("the gateway hears each session's own token, and the log the catalogue's names", () => {
-            assert.deepEqual([...new Set(gateway.tokens)], ["token-sess_text", "token-sess_tool", "token-sess_think"]);
+            assert.deepEqual([...new Set(gateway.tokens)], ["token-sess_text", "token-sess_tool", "token-sess_think",
+                "token-sess_error"]);
             const message = host.entries("sess_text").at(-1).message;
             assert.deepEqual([message.provider, message.model, message.api],
                 [model.provider, model.id, api]);
