@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/id.h"
+#include "base/lock.h"
 #include "base/mem.h"
 #include "session/log.h"
 
@@ -171,6 +172,42 @@ static void ids_of_a_fork_are_its_own(void **state)
     assert_true(own);
 }
 
+/* A model may nest its arguments as deep as the reader goes; threads have small stacks. */
+static void write_event(void *arg, int64_t seq, json_t *event)
+{
+    (void)seq;
+    json_write(event, arg);
+    json_t *copy = json_deep_copy(event);
+    json_decref(copy);
+}
+
+static void *project_deep(void *arg)
+{
+    (void)arg;
+    AUTO_BUF line = {0}, out = {0};
+    buf_add_c(&line, "{\"type\":\"message\",\"message\":{\"role\":\"assistant\",\"content\":[{"
+                     "\"type\":\"toolCall\",\"id\":\"a\",\"name\":\"b\",\"arguments\":");
+    for (int i = 0; i < 2000; i++)
+        buf_add_c(&line, i % 2 ? "[" : "{\"a\":");
+    buf_add_c(&line, "1");
+    for (int i = 2000; i > 0; i--)
+        buf_add_c(&line, i % 2 ? "}" : "]");
+    buf_add_c(&line, "}],\"stopReason\":\"toolUse\"}}");
+    struct projection *p = projection_new(SESSION);
+    projection_feed(p, buf_str(&line), write_event, &out);
+    bool fine = projection_seq(p) == 1 && out.n > 4000;
+    projection_free(p);
+    return fine ? "fine" : NULL;
+}
+
+static void the_deepest_line_fits_a_threads_stack(void **state)
+{
+    (void)state;
+    void *said = NULL;
+    pthread_join(thread_start("deep", project_deep, NULL), &said);
+    assert_non_null(said);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +216,7 @@ int main(void)
         cmocka_unit_test(text_survives_whole),
         cmocka_unit_test(lines_behind_a_damaged_one_still_count),
         cmocka_unit_test(ids_of_a_fork_are_its_own),
+        cmocka_unit_test(the_deepest_line_fits_a_threads_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
