@@ -55,6 +55,7 @@ copy_npm_settings() {
 mkdir -p "$root/etc/fresh"
 copy_npm_settings
 cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+[ -e "$root/etc/hosts" ] || printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts" # installers write it
 rm -rf "$root/root/pi-managed-backend"
 git clone --quiet --no-hardlinks . "$root/root/pi-managed-backend"
 

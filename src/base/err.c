@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#undef fail /* err.h helps the analyzer by macros of these names */
+#undef fail_as
+#undef fail_errno
+
 static _Thread_local struct err_slot slot;
 
 static const char *const default_codes[E_COUNT] = {
