@@ -10,10 +10,10 @@
 #include "hands/frames.h"
 #include "sandbox/hands.h"
 
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -41,17 +41,35 @@ static void must(bool ok, const char *what)
     }
 }
 
-/* As the parent does: one process per verb. */
-static void in_maker(err (*verb)(void), const char *what)
+/* As the parent has it: one process per verb, which waits for its request before there is one, and
+   ends after its answer without anybody waiting. */
+struct maker {
+    int link;
+};
+
+static struct maker hire(err (*verb)(void), const char *what)
 {
-    pid_t pid = fork();
-    if (pid == 0) {
-        must(verb() == 0, what);
+    int pair[2];
+    must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "socketpair");
+    fflush(NULL);
+    if (fork() == 0) {
+        char go;
+        close(pair[0]);
+        if (read(pair[1], &go, 1) == 1) {
+            must(verb() == 0, what);
+            must(write(pair[1], "", 1) == 1, what);
+        }
         _exit(0);
     }
-    int status = -1;
-    waitpid(pid, &status, 0);
-    must(status == 0, what);
+    close(pair[1]);
+    return (struct maker){.link = pair[0]};
+}
+
+static void employ(struct maker *m, const char *what)
+{
+    char done;
+    must(write(m->link, "", 1) == 1 && read(m->link, &done, 1) == 1, what);
+    close(m->link);
 }
 
 static err create(void)
@@ -137,10 +155,13 @@ static void report(struct series *s, double unit)
 
 static void round_once(void)
 {
+    struct maker creator = hire(create, "create"), starter = hire(start, "start"),
+                 stopper = hire(stop, "stop"), restarter = hire(start, "start again"),
+                 destroyer = hire(destroy, "destroy");
     add(&base, fork_exec());
     double from = now_ms();
-    in_maker(create, "create");
-    in_maker(start, "start");
+    employ(&creator, "create");
+    employ(&starter, "start");
     exec_inside("echo", FRAME_STDOUT);
     add(&first, now_ms() - from);
     for (int i = 0; i < EXECS_PER_ROUND; i++) {
@@ -149,14 +170,14 @@ static void round_once(void)
         exec_inside("true", FRAME_EXIT);
         add(&inside, now_ms() - from);
     }
-    in_maker(stop, "stop");
+    employ(&stopper, "stop");
     add(&base, fork_exec());
     from = now_ms();
-    in_maker(start, "start");
+    employ(&restarter, "start again");
     exec_inside("echo", FRAME_STDOUT);
     add(&again, now_ms() - from);
     from = now_ms();
-    in_maker(destroy, "destroy");
+    employ(&destroyer, "destroy");
     add(&gone, now_ms() - from);
     while (waitpid(-1, NULL, WNOHANG) > 0)
         continue;
