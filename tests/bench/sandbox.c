@@ -55,6 +55,7 @@ static struct maker hire(err (*verb)(void), const char *what)
     if (fork() == 0) {
         char go;
         close(pair[0]);
+        sandbox_providers_warm_up();
         if (read(pair[1], &go, 1) == 1) {
             must(verb() == 0, what);
             must(write(pair[1], "", 1) == 1, what);

@@ -32,6 +32,7 @@
 
 #define BOOT_WAIT_MS 20000 /* mounts on a loaded machine; a healthy one needs 10 */
 #define HANDS_LISTEN_FD 3
+#define TOOLS 't'
 #define GO 'g'
 /* Born into the first; makes the second while the maker does its part. */
 #define FIRST_NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID)
@@ -62,6 +63,22 @@ err boot_warm_up(void)
 
 /* ---- in the init ---- */
 
+/* Message 1: the agent socket, then the `tasks` files of control groups to join. */
+static err take_tools(struct boot *b)
+{
+    char tools;
+    size_t n;
+    int fds[FD_PASS_MAX];
+    TRY(fd_recv(b->channel, &tools, sizeof tools, &n, fds));
+    if (n != 1 || tools != TOOLS || fds[0] < 0)
+        return fail(E_INTERNAL, "the maker said something unexpected");
+    b->listen_fd = fds[0];
+    for (size_t i = 1; i < FD_PASS_MAX && fds[i] >= 0; i++)
+        TRY(cgroup_join(fds[i]));
+    return 0;
+}
+
+/* Message 2: the root mount, from a privileged maker. */
 static err wait_for_go(int channel, int *out_mount)
 {
     char go;
@@ -161,8 +178,9 @@ static err enter(struct boot *b)
 {
     int mount_fd;
     TRY(prepare_alone());
+    if (!b->trial)
+        TRY(take_tools(b));
     TRY(wait_for_go(b->channel, &mount_fd));
-    TRY(cgroup_join(&b->door));
     /* Only now: our control groups become the root of what we see. */
     if (unshare(CLONE_NEWCGROUP) < 0)
         return fail_errno("create the cgroup namespace");
@@ -178,13 +196,11 @@ static err enter(struct boot *b)
 static _Noreturn void init_main(struct boot *b)
 {
     err e = move_up(&b->channel);
-    if (!e && b->listen_fd >= 0)
-        e = move_up(&b->listen_fd);
     if (!e)
         e = move_up(&hands_memfd);
     if (!e)
         e = enter(b);
-    if (!e && b->listen_fd < 0)
+    if (!e && b->trial)
         _exit(0);
     if (!e)
         e = become_hands(b);
@@ -288,18 +304,30 @@ static err hear_outcome(struct boot *b)
     return 0;
 }
 
+/* A closed channel is no error yet: the init failed already, and said why. */
+static err tell(struct boot *b, char what, const int *fds, size_t n)
+{
+    err e = fd_send(b->channel, &what, sizeof what, fds, n);
+    return e == E_CLOSED ? 0 : e;
+}
+
+static err send_tools(struct boot *b)
+{
+    int fds[1 + STATE_CGROUPS_MAX] = {b->listen_fd};
+    size_t n = 1 + cgroup_door_fds(&b->door, fds + 1);
+    return n > FD_PASS_MAX ? fail(E_INTERNAL, "too many control groups") : tell(b, TOOLS, fds, n);
+}
+
 err boot_go(struct boot *b)
 {
     AUTO_FD mount_fd = -1;
     expose_to_oom(b->pid);
+    if (!b->trial)
+        TRY(send_tools(b));
     TRY(map_and_build(b, &mount_fd));
-    char go = GO;
-    err e = fd_send(b->channel, &go, sizeof go, &mount_fd, mount_fd >= 0 ? 1 : 0);
-    if (e && e != E_CLOSED) /* closed: it failed already, and said why */
-        return e;
+    TRY(tell(b, GO, &mount_fd, mount_fd >= 0 ? 1 : 0));
     TRY(hear_outcome(b));
-    TRY(e);
-    if (b->listen_fd < 0)
+    if (b->trial)
         return 0;
     /* End of file without a word: exec, or a death no program can report. */
     if (init_wait_end(b->pidfd, 0))

@@ -1,6 +1,7 @@
 /* From nothing to a running init: clones it into its namespaces, waits until it runs pi-hands.
-   Two sides talk over one socket pair: the maker says "go" (with the root mount when it made one),
-   the init answers with the text of what failed, or with end of file when exec closed its end. */
+   Two sides work side by side and talk over one socket pair. The maker sends what the init needs
+   (the agent socket, its control groups), then "go" with the root mount when it made one; the init
+   answers with the text of what failed, or with end of file when exec closed its end. */
 #ifndef SANDBOX_LINUX_BOOT_H
 #define SANDBOX_LINUX_BOOT_H
 
@@ -9,18 +10,21 @@
 #include "sandbox/state.h"
 
 struct boot {
+    /* Known before the init exists: */
     struct root_plan root;
     bool privileged;
+    bool trial;        /* the init ends instead of running pi-hands */
     uint32_t uid_base; /* privileged */
-    int listen_fd;     /* the agent socket, or -1: only a trial, the init ends instead of running
-                          pi-hands */
+    /* Before boot_go, the v2 part of the door before boot_clone: */
+    int listen_fd; /* the agent socket; not in a trial */
     struct cgroup_door door;
     /* Made by boot_clone: */
     pid_t pid;
     int pidfd, channel;
 };
 
-/* The init exists and waits. It dies if the maker does before boot_go. */
+/* The init exists, prepares what it can alone, and waits. It dies if the maker does before boot_go.
+ */
 err boot_clone(struct boot *b);
 /* Gives it its ids and lets it run; returns when it has become pi-hands, or (a trial) has ended
    well. E_UNAVAILABLE with the init's own words when it failed. */

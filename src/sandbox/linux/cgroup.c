@@ -170,7 +170,7 @@ static void find_base(struct hierarchies *h)
     memcpy(h->v2, best, sizeof best);
 }
 
-static void find_hierarchies(struct hierarchies *out)
+static void look_for_hierarchies(struct hierarchies *out)
 {
     *out = (struct hierarchies){0};
     find_mounts(out);
@@ -188,10 +188,26 @@ static void find_hierarchies(struct hierarchies *out)
     }
 }
 
+/* Looked for once: they stay as they are while a process lives. */
+static const struct hierarchies *hierarchies(void)
+{
+    static struct hierarchies known;
+    static bool looked;
+    if (!looked)
+        look_for_hierarchies(&known);
+    looked = true;
+    return &known;
+}
+
+bool cgroup_by_birth(void)
+{
+    const struct hierarchies *h = hierarchies();
+    return h->in_v2[MEMORY] || h->in_v2[PIDS] || h->in_v2[CPU];
+}
+
 void cgroup_probe(struct sandbox_caps *out)
 {
-    struct hierarchies h;
-    find_hierarchies(&h);
+    const struct hierarchies h = *hierarchies();
     bool can[CONTROLLERS];
     for (int c = 0; c < CONTROLLERS; c++)
         can[c] = h.in_v2[c] || h.v1[c][0];
@@ -296,8 +312,7 @@ static bool limit_one(const struct hierarchies *h, enum controller c, const char
 
 void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run)
 {
-    struct hierarchies h;
-    find_hierarchies(&h);
+    const struct hierarchies h = *hierarchies();
     AUTO_BUF missing = {0};
     run->cgroup_count = 0;
     for (int c = 0; c < CONTROLLERS; c++) {
@@ -343,14 +358,20 @@ void cgroup_close(struct cgroup_door *door)
         fd_close(&door->v1[i]);
 }
 
-err cgroup_join(const struct cgroup_door *door)
+size_t cgroup_door_fds(const struct cgroup_door *door, int out[STATE_CGROUPS_MAX])
 {
+    size_t n = 0;
     for (unsigned i = 0; i < STATE_CGROUPS_MAX; i++) {
-        /* The right to do so is that of the maker, who opened the file. */
-        if (door->v1[i] >= 0 && write(door->v1[i], "0", 1) < 0)
-            return fail_errno("join the control groups");
+        if (door->v1[i] >= 0)
+            out[n++] = door->v1[i];
     }
-    return 0;
+    return n;
+}
+
+err cgroup_join(int tasks_fd)
+{
+    /* The right to do so is that of the maker, who opened the file. */
+    return write(tasks_fd, "0", 1) < 0 ? fail_errno("join the control groups") : 0;
 }
 
 err cgroup_move(const struct cgroup_door *door, pid_t pid)
@@ -431,8 +452,7 @@ err cgroup_remove(const char *id, const struct state_run *run)
 {
     for (unsigned i = 0; i < run->cgroup_count; i++)
         TRY(remove_with_parent(run->cgroups[i]));
-    struct hierarchies h;
-    find_hierarchies(&h);
+    const struct hierarchies h = *hierarchies();
     TRY(remove_named(h.v2, id));
     for (int c = 0; c < CONTROLLERS; c++)
         TRY(remove_named(h.v1[c], id));

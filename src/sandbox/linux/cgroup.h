@@ -32,11 +32,15 @@ struct cgroup_door {
     int v1[STATE_CGROUPS_MAX]; /* `tasks` files, for cgroup_join; -1: none */
     const char *v2_path;       /* points into the run */
 };
+/* True when v2 limits something: the groups must then be there before the init. */
+bool cgroup_by_birth(void);
 extern const struct cgroup_door cgroup_door_none;
 err cgroup_open(const struct state_run *run, struct cgroup_door *out);
 void cgroup_close(struct cgroup_door *door);
+/* The `tasks` files, for the init; returns how many. */
+size_t cgroup_door_fds(const struct cgroup_door *door, int out[STATE_CGROUPS_MAX]);
 /* Called by the sandbox's init itself, before it starts anything. */
-err cgroup_join(const struct cgroup_door *door);
+err cgroup_join(int tasks_fd);
 /* The slow way, for kernels without clone3: moves `pid` into the v2 group. */
 err cgroup_move(const struct cgroup_door *door, pid_t pid);
 void cgroup_usage(const struct state_run *run, struct cgroup_usage *out);

@@ -64,6 +64,7 @@ static err trial_in(const char *dir, bool privileged)
                  .tmp_mib = 16},
         .privileged = privileged,
         .uid_base = TRIAL_UID_BASE,
+        .trial = true,
         .listen_fd = -1,
         .door = cgroup_door_none,
         .pidfd = -1,

@@ -144,22 +144,30 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
     return state_write_run(place->dir, run);
 }
 
-/* The order matters: nothing runs in the sandbox before its groups, its record and its network are
- * there. */
-static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_place *place,
-                      struct boot *b, struct state_run *run)
+static err make_groups(const struct sandbox_spec *spec, struct boot *b, struct state_run *run)
 {
     const struct cgroup_limits limits = {
         .memory_bytes = (uint64_t)memory_mib(spec) << 20,
         .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
         .cpu_milli = spec->cpu_milli,
     };
-    TRY(root_prepare(&b->root));
     cgroup_make(spec->id, &limits, run);
-    TRY(cgroup_open(run, &b->door));
-    err e = boot_clone(b);
-    cgroup_close(&b->door);
-    TRY(e);
+    return cgroup_open(run, &b->door);
+}
+
+/* The init is born early: it makes its namespaces while we make the rest. Nothing of the sandbox's
+   own runs before its groups, its record and its network are there. */
+static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                      struct boot *b, struct state_run *run)
+{
+    bool early = cgroup_by_birth();
+    if (early)
+        TRY(make_groups(spec, b, run));
+    TRY(boot_clone(b));
+    TRY(listen_agent(place, &b->listen_fd));
+    TRY(root_prepare(&b->root));
+    if (!early)
+        TRY(make_groups(spec, b, run));
     TRY(record_run(place, b->pid, run));
     TRY(boot_go(b));
     return hands_hello(place->socket, HELLO_WAIT_MS);
@@ -172,22 +180,22 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
     TRY(images_folder(place->dir, images, sizeof images));
     TRY(image_host_use(images, place->runtime, spec->id, skeleton));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
-    AUTO_FD listen_fd = -1;
-    TRY(listen_agent(place, &listen_fd));
     b->privileged = userns_is_privileged();
     b->uid_base = place->uid_base;
-    b->listen_fd = listen_fd;
     b->root = (struct root_plan){.fs_dir = fs_dir,
                                  .skeleton = skeleton,
                                  .runtime = place->runtime,
                                  .owner = b->privileged ? place->uid_base : geteuid(),
                                  .tmp_mib = memory_mib(spec) / 2};
-    return boot_steps(spec, place, b, run);
+    err e = boot_steps(spec, place, b, run);
+    cgroup_close(&b->door);
+    fd_close(&b->listen_fd);
+    return e;
 }
 
 static err boot_sandbox(const struct sandbox_spec *spec, const struct sandbox_place *place)
 {
-    struct boot b = {.door = cgroup_door_none, .pidfd = -1, .channel = -1};
+    struct boot b = {.listen_fd = -1, .door = cgroup_door_none, .pidfd = -1, .channel = -1};
     struct state_run run = {0};
     err e = boot_with(spec, place, &b, &run);
     if (!e) {
@@ -310,9 +318,16 @@ static err linux_status(const struct sandbox_spec *spec, const struct sandbox_pl
     return 0;
 }
 
+/* Also touches the memory that a start will need: in a new process each first touch costs. */
 static void linux_warm_up(void)
 {
+    struct sandbox_caps caps;
+    struct sandbox_spec spec;
     boot_warm_up(); /* a failure comes again, with its reason, when something boots */
+    cgroup_probe(&caps);
+    (void)state_parse_spec(STR("{\"id\":\"\",\"tenant\":\"\",\"image\":\"\",\"cpuMilli\":0,"
+                               "\"memoryMib\":0,\"pids\":0,\"diskMib\":0}"),
+                           &spec);
 }
 
 const struct sandbox_provider sandbox_linux = {
