@@ -6,16 +6,16 @@ cd "$(dirname "$0")/.."
 allowed() { # folder → what it may include
     case $1 in
     base) ;;
-    db | objects | hands) echo base ;;
+    db | objects | hands | images) echo base ;;
     http) echo base db ;;
-    sandbox) echo base hands/frames.h ;;
+    sandbox) echo base images hands/frames.h ;;
     parent) echo base sandbox ;;
     broker) echo base parent ;;
     harness) echo base parent ;;
     session) echo base db objects hands/frames.h sandbox parent broker harness ;;
     jobs | webhooks) echo base db objects session ;;
-    api) echo base db objects http sandbox parent broker harness session jobs webhooks ;;
-    cli) echo base db objects http sandbox parent broker harness session api ;;
+    api) echo base images/name.h db objects http sandbox parent broker harness session jobs webhooks ;;
+    cli) echo base images db objects http sandbox parent broker harness session api ;;
     *) return 1 ;;
     esac
 }

@@ -49,7 +49,8 @@ int command_fail(const struct invocation *call);
 
 extern const struct command serve_command, init_command, key_create_command, key_list_command,
     key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
-    sandbox_destroy_command, doctor_command, export_command;
+    sandbox_destroy_command, doctor_command, export_command, image_import_command,
+    image_build_command, image_list_command, image_remove_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

@@ -33,7 +33,8 @@ static const struct command version_command = {
 static const struct command *const commands[] = {
     &serve_command,       &init_command,         &doctor_command,          &export_command,
     &key_create_command,  &key_list_command,     &key_revoke_command,      &tenant_create_command,
-    &tenant_list_command, &sandbox_list_command, &sandbox_destroy_command, &version_command,
+    &tenant_list_command, &sandbox_list_command, &sandbox_destroy_command, &image_import_command,
+    &image_build_command, &image_list_command,   &image_remove_command,    &version_command,
 };
 enum {
     COMMAND_COUNT = sizeof commands / sizeof(const struct command *)
@@ -104,9 +105,9 @@ static void print_help(void)
 {
     printf("pi-managed %s: runs Pi coding agents durably, in sandboxes.\n\n", PM_VERSION);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        char left[40];
+        char left[48];
         snprintf(left, sizeof left, "%s %s", commands[i]->name, commands[i]->arguments);
-        printf("  %-24s %s\n", left, commands[i]->summary);
+        printf("  %-32s %s\n", left, commands[i]->summary);
     }
     printf("\npi-managed COMMAND --help shows its options.\n");
 }
