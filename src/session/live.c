@@ -155,6 +155,7 @@ void live_free(struct live *l)
     json_decref(l->agent);
     arena_free(l->config);
     mem_free(l->sandbox_note);
+    mem_free(l->owed_reason);
     while (l->head) {
         struct message *msg = l->head;
         l->head = msg->next;
@@ -217,7 +218,8 @@ static void take_inbox(struct run *r, int64_t now_ms)
     struct inbox_read i = {.r = r};
     if (db_read(r->l->m->o.db, read_inbox, &i)) {
         log_error("cannot read the inbox: %s", err_text());
-        return; /* still there: the next wake or start finds it */
+        r->l->failed = true; /* still there: the next wake finds it */
+        return;
     }
     r->inbox_full = i.n == INBOX_BATCH;
     for (size_t k = 0; k < i.n; k++) {
@@ -303,19 +305,35 @@ static err write_row(struct db_conn *c, void *arg)
     return w->r->inbox_up_to ? inbox_remove(c, l->tenant, l->id, w->r->inbox_up_to) : 0;
 }
 
-/* The row follows the log. If the database refuses, the log still stands and the next start repairs
- * the row. */
+static void owe_status(struct live *l, const char *status, const char *reason)
+{
+    char *copy = reason ? mem_strdup(reason) : NULL;
+    mem_free(l->owed_reason);
+    l->owed_status = status;
+    l->owed_reason = copy;
+}
+
+/* The row follows the log. If the database refuses, the log still stands: the next run, or the next
+ * load, repairs the row. */
 static void bring_row_up_to_date(struct run *r)
 {
     struct live *l = r->l;
     struct row_write w = {.r = r};
     w.usage_changed = memcmp(&l->stored_usage, turn_usage(l->turn), sizeof l->stored_usage) != 0;
+    if (!r->status && l->owed_status) {
+        r->status = l->owed_status;
+        r->stop_reason = l->owed_reason;
+    }
     if (!r->status && !w.usage_changed && !r->inbox_up_to)
         return;
     if (db_write(l->m->o.db, write_row, &w)) {
         log_error("cannot bring the session's row up to date: %s", err_text());
+        l->failed = true;
+        owe_status(l, r->status, r->stop_reason);
+        r->stop_reason = l->owed_reason; /* what it was may be gone */
         return;
     }
+    owe_status(l, NULL, NULL);
     l->stored_usage = *turn_usage(l->turn);
     r->status = r->stop_reason = NULL;
     r->inbox_up_to = 0;
@@ -347,7 +365,8 @@ static void commit(struct run *r)
     err e = log_sync(l->log);
     if (e) {
         log_error("the session stops: %s", err_text());
-        l->ended = true; /* nothing leaves that is not on disk; the next wake loads what is */
+        l->ended = l->failed =
+            true; /* nothing leaves that is not on disk; the next wake loads it */
     } else if (r->idle_reached) {
         bring_row_up_to_date(r); /* who sees status_idle must find the row idle */
     }
@@ -385,8 +404,10 @@ void live_run(struct live *l, struct message *batch)
     bool loading = l->turn == NULL;
     if (loading && load(l)) {
         l->ended = true;
-        if (err_code() && strcmp(err_code(), "session_not_found") != 0)
+        if (err_code() && strcmp(err_code(), "session_not_found") != 0) {
             log_error("cannot load the session: %s", err_text());
+            l->failed = true;
+        }
         refuse(batch);
         return;
     }

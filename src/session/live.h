@@ -64,8 +64,11 @@ struct live {
     char token[65];     /* at the gateway; "" when the host is not open */
     char *sandbox_note; /* to be told to the model at the next resume, or NULL */
     int64_t quiet_since_ms;
-    bool ended; /* deleted, or its log failed: leaves memory after this run */
+    bool ended;  /* deleted, or its log failed: leaves memory after this run */
+    bool failed; /* in this run the disk or the database refused: to be woken again soon */
     struct session_usage stored_usage; /* as last written to the row */
+    const char *owed_status;           /* the database refused it; NULL = the row is right */
+    char *owed_reason;                 /* the stop reason that goes with it, or NULL */
 };
 
 struct session_manager {
@@ -81,6 +84,7 @@ struct session_manager {
     size_t live_count;
     struct live *run_head, **run_tail;
     bool stopping;
+    int64_t retry_at_ms; /* monotonic: when to wake unfinished sessions after a failure; 0 = none */
     unsigned tool_threads;
     pthread_t *executors;
     pthread_t timer, sweeper;

@@ -12,6 +12,7 @@
 #define SWEEP_BUSY_MS 1000 /* while sandboxes run: idle timeouts are in seconds */
 #define RECONCILE_MS 60000 /* R35 */
 #define SWEEP_IDLE_MS 5000
+#define RETRY_MS 5000 /* after the disk or the database refused something */
 #define TIMER_IDLE_MS 30000
 #define WITHDRAW_WAIT_MS 10000
 #define DELETE_WAIT_MS 30000
@@ -215,6 +216,9 @@ static struct live *next_runnable(struct session_manager *m)
 static struct live *settle_down(struct session_manager *m, struct live *l)
 {
     l->scheduled = false;
+    if (l->failed && m->retry_at_ms == 0)
+        m->retry_at_ms = clock_monotonic_ms(m->o.clock) + RETRY_MS;
+    l->failed = false;
     if (l->head) {
         schedule(m, l);
         return NULL;
@@ -333,14 +337,28 @@ static err wake_unfinished(struct session_manager *m, size_t *out_n)
     return 0;
 }
 
-static void reconcile(struct session_manager *m)
+static void retry_unfinished(struct session_manager *m)
 {
     size_t n;
     if (wake_unfinished(m, &n))
         log_warn("cannot look for unfinished sessions: %s", err_text());
+}
+
+static void reconcile(struct session_manager *m)
+{
+    retry_unfinished(m);
     if (sandboxes_reconcile(m->sandboxes))
         log_warn("cannot reconcile sandboxes: %s", err_text());
     stop_idle_sandboxes(m);
+}
+
+/* With table_lock held. */
+static bool take_retry(struct session_manager *m, int64_t now_ms)
+{
+    bool due = m->retry_at_ms != 0 && now_ms >= m->retry_at_ms;
+    if (due)
+        m->retry_at_ms = 0;
+    return due;
 }
 
 static void *sweeper(void *arg)
@@ -349,14 +367,18 @@ static void *sweeper(void *arg)
     int64_t next_ms = 0; /* the first at once: a crash may have left sandboxes behind */
     AUTO_LOCK(&m->table_lock);
     while (!m->stopping) {
-        pthread_mutex_unlock(&m->table_lock);
         int64_t now = clock_monotonic_ms(m->o.clock);
+        bool retry = take_retry(m, now);
+        pthread_mutex_unlock(&m->table_lock);
         bool busy = sandboxes_running(m->sandboxes) > 0;
         if (now >= next_ms) {
             reconcile(m);
             next_ms = now + RECONCILE_MS;
-        } else if (busy) {
-            stop_idle_sandboxes(m);
+        } else {
+            if (retry)
+                retry_unfinished(m);
+            if (busy)
+                stop_idle_sandboxes(m);
         }
         pthread_mutex_lock(&m->table_lock);
         if (!m->stopping)

@@ -35,7 +35,8 @@ async function atRest(session) {
         const events = await session.events();
         const waiting = events.filter((one) => one.type === "user.message" && !one.processedAt);
         const { status } = await session.get();
-        return { status, waiting: waiting.length, last: events.at(-1), events };
+        const last = events.findLast((one) => one.type !== "user.interrupt"); // one that came when idle does nothing
+        return { status, waiting: waiting.length, last, events };
     }, (seen) => seen.status === "idle" && seen.waiting === 0 && isIdle(seen.last ?? {}))
         .then(({ events }) => events);
 }
