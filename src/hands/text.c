@@ -6,6 +6,7 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 #define INSPECT_MAX 128
+#define MAX_SAFE_INTEGER 9007199254740991u /* what Pi's tools pass for "no limit" */
 
 /* Length of the sequence a lead byte starts, and the range its second byte must be in; 0 for no
  * lead byte. */
@@ -184,16 +185,18 @@ static uint64_t count_lines(struct str text)
 
 static struct text_truncation whole(struct str text)
 {
-    struct text_truncation t = {.content = text, .total_lines = count_lines(text)};
+    struct text_truncation t = {
+        .content = text, .total_lines = count_lines(text), .max_lines = TEXT_MAX_LINES};
     t.total_bytes = t.output_bytes = text.n;
     t.output_lines = t.total_lines;
     return t;
 }
 
-struct text_truncation text_truncate_head(struct str text)
+static struct text_truncation truncate_head(struct str text, uint64_t max_lines)
 {
     struct text_truncation t = whole(text);
-    if (t.total_lines <= TEXT_MAX_LINES && text.n <= TEXT_MAX_BYTES)
+    t.max_lines = max_lines;
+    if (t.total_lines <= max_lines && text.n <= TEXT_MAX_BYTES)
         return t;
     t.truncated = true;
     t.by = TEXT_CUT_LINES;
@@ -207,7 +210,7 @@ struct text_truncation text_truncate_head(struct str text)
     }
     size_t end = 0; /* of the last whole line that fits, without its LF */
     uint64_t lines = 0;
-    for (size_t at = 0; lines < t.total_lines && lines < TEXT_MAX_LINES; lines++) {
+    for (size_t at = 0; lines < t.total_lines && lines < max_lines; lines++) {
         lf = memchr(text.p + at, '\n', text.n - at);
         size_t stop = lf ? (size_t)(lf - text.p) : text.n;
         if (stop > TEXT_MAX_BYTES) {
@@ -221,6 +224,16 @@ struct text_truncation text_truncate_head(struct str text)
     t.output_lines = lines;
     t.output_bytes = end;
     return t;
+}
+
+struct text_truncation text_truncate_head(struct str text)
+{
+    return truncate_head(text, TEXT_MAX_LINES);
+}
+
+struct text_truncation text_truncate_head_bytes(struct str text)
+{
+    return truncate_head(text, MAX_SAFE_INTEGER);
 }
 
 /* The last max bytes, from a code point on. */
@@ -284,7 +297,7 @@ json_t *text_truncation_json(const struct text_truncation *t)
     json_object_set_new(o, "outputBytes", json_integer((json_int_t)t->output_bytes));
     json_object_set_new(o, "lastLinePartial", json_boolean(t->last_line_partial));
     json_object_set_new(o, "firstLineExceedsLimit", json_boolean(t->first_line_exceeds));
-    json_object_set_new(o, "maxLines", json_integer(TEXT_MAX_LINES));
+    json_object_set_new(o, "maxLines", json_integer((json_int_t)t->max_lines));
     json_object_set_new(o, "maxBytes", json_integer(TEXT_MAX_BYTES));
     return o;
 }

@@ -42,8 +42,11 @@ struct text_truncation {
     uint64_t total_lines, total_bytes;
     uint64_t output_lines, output_bytes;
     bool last_line_partial, first_line_exceeds;
+    uint64_t max_lines;
 };
 struct text_truncation text_truncate_head(struct str text);
+/* The cap on bytes only, for tools that count their lines themselves. */
+struct text_truncation text_truncate_head_bytes(struct str text);
 struct text_truncation text_truncate_tail(struct str text);
 /* The object Pi puts into details.truncation. */
 json_t *text_truncation_json(const struct text_truncation *t);

@@ -7,12 +7,14 @@
 #include "hands/text.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
 #define DEFAULT_TIMEOUT_MS 120000 /* R34 */
 #define RESULT_MAX (FRAME_MAX - (1u << 20))
 
-static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write, &tool_edit, NULL};
+static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write,
+                                           &tool_edit, &tool_ls,   NULL};
 
 void tool_text(struct tool_result *out, struct str text)
 {
@@ -83,13 +85,19 @@ static const char *errno_text(int number)
     return strerrordesc_np(number) ? strerrordesc_np(number) : "unknown error";
 }
 
+void tool_errno_text(int number, const char *syscall, const char *path, struct buf *out)
+{
+    buf_printf(out, "%s: %s, %s", tool_errno_name(number), errno_text(number), syscall);
+    if (path)
+        buf_printf(out, " '%s'", path);
+}
+
 void tool_errno(struct tool_result *out, int number, const char *syscall, const char *path)
 {
-    if (path)
-        tool_error(out, "%s: %s, %s '%s'", tool_errno_name(number), errno_text(number), syscall,
-                   path);
-    else
-        tool_error(out, "%s: %s, %s", tool_errno_name(number), errno_text(number), syscall);
+    AUTO_BUF text = {0};
+    tool_errno_text(number, syscall, path, &text);
+    out->is_error = true;
+    tool_text(out, buf_str(&text));
 }
 
 bool tool_arg(const struct tool_run *run, const char *name, struct str *out_value,
@@ -122,6 +130,40 @@ bool tool_path(const struct tool_run *run, bool reading, struct str *out_given,
     out->is_error = true;
     tool_text(out, buf_str(&text));
     return false;
+}
+
+bool tool_search_path(const struct tool_run *run, struct buf *out_path, struct tool_result *out)
+{
+    const json_t *given = json_object_get(run->input, "path");
+    struct str path = json_get_str(run->input, "path");
+    if (given && !json_is_null(given) && path.p == NULL) {
+        tool_error(out, "The argument path is not a string.");
+        return false;
+    }
+    path_resolve(path.n > 0 ? path : STR("."), run->cwd, out_path);
+    return true;
+}
+
+double tool_limit(const struct tool_run *run, double otherwise)
+{
+    const json_t *given = json_object_get(run->input, "limit");
+    double limit = json_is_number(given) ? floor(json_number_value(given)) : otherwise;
+    return limit > 1 ? limit : 1;
+}
+
+void tool_notice(struct tool_notices *notices, const char *fmt, ...)
+{
+    buf_add_c(notices->text, notices->n++ == 0 ? "\n\n[" : ". ");
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(notices->text, fmt, ap);
+    va_end(ap);
+}
+
+void tool_notices_end(struct tool_notices *notices)
+{
+    if (notices->n > 0)
+        buf_add_char(notices->text, ']');
 }
 
 bool tool_aborted(const struct tool_run *run, struct tool_result *out)

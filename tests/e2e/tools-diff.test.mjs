@@ -18,6 +18,7 @@ const tools = {
     read: pi.createReadTool(cwd, { autoResizeImages: false }),
     write: pi.createWriteTool(cwd),
     edit: pi.createEditTool(cwd),
+    ls: pi.createLsTool(cwd),
 };
 let hands;
 before(async () => {
@@ -261,4 +262,46 @@ describe("edit", () => {
     edit("everything removed", [["one\n", ""]], "one\n");
     edit("a change far down", [["777", "seven"]], `${lines(1000)}\n`);
     edit("two changes far apart", [["100", "hundred"], ["900", "nine"]].map(([a, b]) => [`\n${a}\n`, `\n${b}\n`]), lines(1000));
+});
+
+describe("ls", () => {
+    const ls = (name, input, files) => same(name, "ls", input, files);
+    const many = (n, name = (i) => `f${i}`) => Object.fromEntries(Array.from({ length: n }, (_, i) => [name(i), ""]));
+    const named = (...names) => Object.fromEntries(names.map((name) => [name, ""]));
+    ls("the working folder", {}, { "b.txt": "", "a.txt": "", c: null });
+    ls("an empty path", { path: "" }, { "a.txt": "" });
+    ls("a folder", { path: "d" }, { "d/x": "", "d/y/z": "" });
+    ls("an absolute path", { path: cwd }, { "a.txt": "" });
+    ls("an empty folder", { path: "d" }, { d: null });
+    ls("a missing folder", { path: "none" });
+    ls("a file", { path: "a.txt" }, { "a.txt": "" });
+    ls("below a file", { path: "a.txt/b" }, { "a.txt": "" });
+    ls("NUL in the name", { path: "a\0b" });
+    ls("a name too long", { path: "n".repeat(300) });
+    ls("home", { path: "~" });
+    ls("dots in the path", { path: "d/../e/." }, { d: null, "e/x": "" });
+    ls("dot files", {}, { ".a": "", ".b/c": "", "a": "", "..c": "" });
+    ls("capitals", {}, named("B", "a", "A", "b", "_", "Z", "z", "aB", "Ab", "AB", "ab"));
+    ls("signs and digits", {}, named(...[..."_-,;:!?.'\"()[]{}@*&#%`^+<=>|~$0123456789 aZ"].map((c) => `${c}x`)));
+    ls("numbers by their digits", {}, named("10", "9", "1", "02", "a10", "a9"));
+    ls("accents", {}, named("\u00e9", "e", "f", "e\u0301a", "\u00c9b", "ea", "eb", "\u00fc", "u", "v", "z", "\u00f8", "o", "p", "\u00f3"));
+    ls("two letters in one", {}, named("ae", "\u00e6", "af", "\u00e1e", "a\u00e9", "\u01fd", "ss", "\u00df", "st", "\ufb01", "fi", "fj", "\u0153", "oe", "of"));
+    ls("scripts", {}, named("\u03b1", "\u03b2", "\u0430", "\u0431", "\u0451", "\u0435", "\u05d0", "a", "\u3042", "\u30a2", "\u3044", "\u65e5", "\u672c", "\u{1f680}", "\u{1f600}", "\u2192", "1"));
+    ls("names equal but for invisible signs", {}, named("a\u200bb", "ab", "a\u00adb", "ac"));
+    ls("CR and LF in names", {}, named("a\nb", "a\rb", "ab"));
+    ls("links", {}, { f: "", d: null, "l1": { link: "f" }, "l2": { link: "d" }, "l3": { link: "none" }, "l4": { link: "l4" } });
+    ls("only dangling links", {}, { l: { link: "none" } });
+    ls("through a link", { path: "l" }, { "d/x": "", l: { link: "d" } });
+    ls("a link to itself", { path: "l" }, { l: { link: "l" } });
+    ls("limit", { limit: 2 }, many(5));
+    ls("limit just enough", { limit: 5 }, many(5));
+    ls("limit 0", { limit: 0 }, many(3));
+    ls("limit -3", { limit: -3 }, many(3));
+    ls("limit 2.9", { limit: 2.9 }, many(5));
+    ls("limit and a dangling link behind it", { limit: 1 }, { a: "", l: { link: "none" } });
+    ls("500 entries", {}, many(500));
+    ls("501 entries", {}, many(501));
+    ls("more than 50 KB", { limit: 1000 }, many(400, (i) => `${i}`.padEnd(200, "x")));
+    ls("more than 50 KB and the limit", { limit: 300 }, many(400, (i) => `${i}`.padEnd(200, "x")));
+    ls("the root", { path: "/" });
 });
