@@ -20,6 +20,8 @@ enum line_kind {
 /* Of one line of the log. Ids live in the arena. */
 struct line_info {
     const char *id, *parent, *first_kept;
+    const char *answers; /* message(toolResult): its call */
+    json_t *calls;       /* message(assistant): object of call ids, or NULL */
     enum line_kind kind;
     bool control, wanted;
     size_t
@@ -66,6 +68,26 @@ static void grow(struct scan *s)
     s->lines = mem_realloc(s->lines, size_mul(s->cap, sizeof *s->lines));
 }
 
+static void index_calls(struct scan *s, struct line_info *info, const json_t *entry)
+{
+    const json_t *message = json_object_get(entry, "message");
+    if (str_is(json_get_str(message, "role"), "toolResult"))
+        info->answers = copy_member(s, message, "toolCallId");
+    if (!str_is(json_get_str(message, "role"), "assistant"))
+        return;
+    size_t i;
+    json_t *block;
+    json_array_foreach(json_object_get(message, "content"), i, block)
+    {
+        const char *id = json_get_c(block, "id");
+        if (id == NULL || !str_is(json_get_str(block, "type"), "toolCall"))
+            continue;
+        if (info->calls == NULL)
+            info->calls = json_object();
+        json_object_set_new(info->calls, id, json_true());
+    }
+}
+
 static bool index_line(void *arg, int64_t number, struct str line)
 {
     (void)number;
@@ -81,6 +103,7 @@ static bool index_line(void *arg, int64_t number, struct str line)
     info->id = copy_member(s, entry, "id");
     info->parent = copy_member(s, entry, "parentId");
     info->first_kept = copy_member(s, entry, "firstKeptEntryId");
+    index_calls(s, info, entry);
     info->control = str_starts(json_get_str(entry, "customType"), STR("pi-managed:"));
     if (info->id && info->kind != LINE_HEADER)
         json_object_set_new(s->by_id, info->id, json_integer((json_int_t)s->n));
@@ -142,6 +165,30 @@ static void choose(struct scan *s)
             s->lines[i].wanted = true;
 }
 
+/* A result whose call is not handed out (its line is damaged) makes every provider refuse the
+   conversation: it stays behind, and what hangs on it moves up. */
+static void drop_orphans(struct scan *s)
+{
+    AUTO_JSON declared = json_object();
+    size_t parent = 0; /* index + 1 of the last line that stays */
+    bool dropped = false;
+    for (size_t i = 0; i < s->n; i++) {
+        struct line_info *l = &s->lines[i];
+        if (!l->wanted || l->kind == LINE_HEADER)
+            continue;
+        if (l->answers && json_object_get(declared, l->answers) == NULL) {
+            l->wanted = false;
+            dropped = true;
+            continue;
+        }
+        json_object_update(declared, l->calls);
+        if (dropped && parent)
+            l->new_parent = parent;
+        dropped = false;
+        parent = i + 1;
+    }
+}
+
 static void write_reparented(struct scan *s, struct str line, const struct line_info *info)
 {
     json_t *parsed = NULL;
@@ -177,9 +224,12 @@ err context_lines(const char *logs_dir, const char *tenant, const char *session,
     err e = log_read(logs_dir, tenant, session, index_line, &s);
     if (!e) {
         choose(&s);
+        drop_orphans(&s);
         e = log_read(logs_dir, tenant, session, copy_line, &s);
     }
     json_decref(s.by_id);
+    for (size_t i = 0; i < s.n; i++)
+        json_decref(s.lines[i].calls);
     mem_free(s.lines);
     if (!e)
         *out_count = s.written;

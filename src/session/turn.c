@@ -461,6 +461,9 @@ static void entry(struct step *s, const struct turn_input *in)
     err e = json_read_log(in->bytes, &parsed);
     AUTO_JSON line = parsed;
     struct str type = json_get_str(line, "type");
+    if (e && t->running) /* nested deeper than any reader goes */
+        step_error(s, "line_unreadable",
+                   "An entry of Pi's could not be read and is missing in the log.", "exhausted");
     if (e || type.p == NULL || str_is(type, "session"))
         return; /* the header is ours; a line that is no entry cannot come from a sound host */
     ensure_header(s);

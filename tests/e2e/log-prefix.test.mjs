@@ -338,6 +338,29 @@ describe("logs of the real SDK", () => {
         }
     });
 
+    test("results of a call on a damaged line stay behind with it", async () => {
+        const m = newManager();
+        m.appendMessage(user("one"));
+        m.appendMessage(assistant([call("a"), call("b")], "toolUse"));
+        m.appendMessage(result("a"));
+        m.appendMessage(result("b"));
+        m.appendMessage(say("1"));
+        m.appendMessage(user("two"));
+        m.appendMessage(assistant([call("c")], "toolUse"));
+        m.appendMessage(result("c"));
+        const entries = withControlLines(entriesOf(m));
+        for (const [damaged, roles] of [
+            ["a", ["user", "assistant", "user", "assistant", "toolResult"]],
+            ["c", ["user", "assistant", "toolResult", "toolResult", "assistant", "user"]],
+        ]) {
+            const at = entries.findIndex((e) => e.message?.content?.some?.((block) => block.id === damaged));
+            const lines = entries.map((e, i) => i === at ? "{" : JSON.stringify(e));
+            await writeFile(fileOf(`sess_orphan_${damaged}`), `${lines.join("\n")}\n`);
+            const [handed] = handedOver([`sess_orphan_${damaged}`]);
+            assert.deepEqual(fromEntries(handed).messages.map((message) => message.role), roles);
+        }
+    });
+
     test("a damaged line hides only itself", async () => {
         const m = newManager();
         m.appendMessage(user("one"));

@@ -752,6 +752,25 @@ static void numbers_beyond_64_bits_do_not_lose_a_line(void **state)
     assert_string_equal(script_tell_events(s), "message run_started start:1 tool_use:a end:1");
 }
 
+static void a_line_that_cannot_be_read_is_told(void **state)
+{
+    struct script *s = *state;
+    begin(s);
+    AUTO_BUF line = {0};
+    buf_add_c(&line, "{\"type\":\"message\",\"id\":\"deep\",\"message\":");
+    for (int i = 0; i < 3000; i++)
+        buf_add_char(&line, '[');
+    for (int i = 0; i < 3000; i++)
+        buf_add_char(&line, ']');
+    buf_add_char(&line, '}');
+    assert_string_equal(
+        script_step(s, (struct turn_input){.kind = TURN_ENTRY, .bytes = buf_str(&line)}),
+        "error!line_unreadable/exhausted");
+    assert_string_equal(tool(s, "a"), "> give:a"); /* what it declared does not run */
+    assert_string_equal(settled(s), "");
+    assert_string_equal(request_done(s, "r1"), "end:1 idle:end_turn > status:idle");
+}
+
 /* ---- R26: after a crash (turn_recovery.c plays them all) ---- */
 
 static void calls_open_at_a_crash_are_looked_for(void **state)
@@ -901,6 +920,7 @@ int main(void)
         TEST(calls_that_share_an_id_all_get_a_result),
         TEST(a_call_id_may_come_again_in_a_later_turn),
         TEST(numbers_beyond_64_bits_do_not_lose_a_line),
+        TEST(a_line_that_cannot_be_read_is_told),
         TEST(calls_open_at_a_crash_are_looked_for),
         TEST(a_request_cut_by_a_crash_is_made_again),
         TEST(a_message_that_came_before_a_crash_is_run),
