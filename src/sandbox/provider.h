@@ -68,7 +68,8 @@ struct sandbox_place {
 struct sandbox_provider {
     const char *name;
     void (*probe)(struct sandbox_caps *out);
-    /* Optional (NULL): does in advance what verbs of this process will need, before it knows which. */
+    /* Optional (NULL): does in advance what verbs of this process will need, before it knows which.
+     */
     void (*warm_up)(void);
     /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec; OK if the
      * same. */

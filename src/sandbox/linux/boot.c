@@ -193,17 +193,20 @@ static err enter(struct boot *b)
     return confine_system_calls();
 }
 
+/* Returns only an error; a trial ends here. */
+static err live(struct boot *b)
+{
+    TRY(move_up(&b->channel));
+    TRY(move_up(&hands_memfd));
+    TRY(enter(b));
+    if (b->trial)
+        _exit(0);
+    return become_hands(b);
+}
+
 static _Noreturn void init_main(struct boot *b)
 {
-    err e = move_up(&b->channel);
-    if (!e)
-        e = move_up(&hands_memfd);
-    if (!e)
-        e = enter(b);
-    if (!e && b->trial)
-        _exit(0);
-    if (!e)
-        e = become_hands(b);
+    live(b);
     fd_send(b->channel, err_text(), strlen(err_text()), NULL, 0);
     _exit(1);
 }
