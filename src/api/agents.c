@@ -497,23 +497,11 @@ static err agents_version(struct ctx *ctx)
     return db_read(ctx->service->db, version_in, ctx);
 }
 
-/* Ends the query; *out is the array of what it gave. */
-static err collect(struct db_rows *r, json_t **out)
+static err read_json(struct db_rows *r, json_t **out)
 {
-    json_t *list = json_array();
-    err e = 0;
-    while (e == 0 && db_next(r)) {
-        struct agent a = {0};
-        e = read_agent(r, &a);
-        if (e == 0)
-            json_array_append_new(list, agent_json(&a));
-    }
-    err done = db_rows_done(r);
-    if (e || done) {
-        json_decref(list);
-        return e ? e : done;
-    }
-    *out = list;
+    struct agent a = {0};
+    TRY(read_agent(r, &a));
+    *out = agent_json(&a);
     return 0;
 }
 
@@ -529,7 +517,7 @@ static err list_in(struct db_conn *c, void *arg)
                          DB_I(start.at), DB_C(start.id), DB_I(ctx->page.limit + 1)),
                  &r));
     json_t *list = NULL;
-    TRY(collect(r, &list));
+    TRY(rows_collect(r, read_json, &list));
     return reply_page(ctx, list, row_key_of_created);
 }
 
@@ -558,7 +546,7 @@ static err versions_in(struct db_conn *c, void *arg)
                          DB_I(ctx->page.limit + 1)),
                  &r));
     json_t *list = NULL;
-    TRY(collect(r, &list));
+    TRY(rows_collect(r, read_json, &list));
     return reply_page(ctx, list, key_of_version);
 }
 

@@ -338,22 +338,11 @@ static err environments_get(struct ctx *ctx)
     return db_read(ctx->service->db, get_in, ctx);
 }
 
-static err collect(struct db_rows *r, json_t **out)
+static err read_json(struct db_rows *r, json_t **out)
 {
-    json_t *list = json_array();
-    err e = 0;
-    while (e == 0 && db_next(r)) {
-        struct environment n = {0};
-        e = read_environment(r, &n);
-        if (e == 0)
-            json_array_append_new(list, environment_json(&n));
-    }
-    err done = db_rows_done(r);
-    if (e || done) {
-        json_decref(list);
-        return e ? e : done;
-    }
-    *out = list;
+    struct environment n = {0};
+    TRY(read_environment(r, &n));
+    *out = environment_json(&n);
     return 0;
 }
 
@@ -369,7 +358,7 @@ static err list_in(struct db_conn *c, void *arg)
                          DB_I(ctx->page.limit + 1)),
                  &r));
     json_t *list = NULL;
-    TRY(collect(r, &list));
+    TRY(rows_collect(r, read_json, &list));
     return reply_page(ctx, list, row_key_of_created);
 }
 

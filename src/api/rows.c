@@ -61,3 +61,22 @@ bool query_bool(const struct ctx *ctx, const char *name)
 {
     return str_is(ctx_query(ctx, name), "true");
 }
+
+err rows_collect(struct db_rows *r, err (*read)(struct db_rows *r, json_t **out), json_t **out)
+{
+    json_t *list = json_array();
+    err e = 0;
+    while (e == 0 && db_next(r)) {
+        json_t *row = NULL;
+        e = read(r, &row);
+        if (e == 0)
+            json_array_append_new(list, row);
+    }
+    err done = db_rows_done(r);
+    if (e || done) {
+        json_decref(list);
+        return e ? e : done;
+    }
+    *out = list;
+    return 0;
+}

@@ -22,6 +22,9 @@ struct row_start row_start_at(bool has_after, bool ascending, int64_t after_at,
                               const char *after_id);
 struct row_start row_start_of(const struct ctx *ctx); /* the same from ctx->page */
 
+/* Ends the query: *out is the array of what `read` makes of each row. */
+err rows_collect(struct db_rows *r, err (*read)(struct db_rows *r, json_t **out), json_t **out);
+
 /* For reply_page: the key of a resource that shows id and createdAt. */
 void row_key_of_created(const json_t *row, int64_t *out_at, char out_id[ID_MAX]);
 
