@@ -368,8 +368,8 @@ static void ping(struct harness *h, struct pool_host *at)
     AUTO_BUF bytes = {0};
     wire_build(envelope, (struct str){0}, &bytes);
     pool_expect(at, h->last_id, DUE_PING, "", "ping");
-    host_send(at->host, &bytes);
     at->pinged_ms = now_ms(h);
+    host_send(at->host, &bytes);
 }
 
 /* A host that is busy in one endless step of JavaScript hears no abort: its sessions go on in
