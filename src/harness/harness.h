@@ -54,7 +54,7 @@ void harness_send(struct harness *h, const char *session, json_t *take_envelope,
 void harness_close(struct harness *h, const char *session);
 /* From the parent's note; wakes whoever waited for that host. */
 void harness_host_exited(struct harness *h, uint32_t host, int status);
-/* For /readyz: some host runs, spare or not, so hosts can run here. Else *out_text says why not (yet). */
+/* For /readyz: true if some host runs, spare or not. Else *out_text says why not (yet). */
 void harness_ready(struct harness *h, bool *out_ready, char *out_text, size_t cap);
 
 #endif
