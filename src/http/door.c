@@ -126,8 +126,10 @@ static err read_token(struct http_exchange *x)
 
 err door_open(struct http_exchange *x)
 {
+    x->close_after = true; /* until this is passed, where the body ends is anyone's guess */
     TRY(guard_check(x->fields, x->field_count));
     TRY(read_framing(x));
+    x->close_after = false;
     struct route_path path;
     TRY(route_split(x->ctx.arena, x->ctx.target, &path, &x->raw_query));
     x->path = join_path(x->ctx.arena, &path);

@@ -396,11 +396,12 @@ static void on_worker_run(void *arg, bool stopping)
 }
 
 /* The reply is known before the body came. A short body is read and thrown away, so that the client
-   gets the reply and not a reset; a long or a waiting one is cut off. */
+   gets the reply and not a reset; a long or a waiting one is cut off, and so is one whose end is in
+   doubt. */
 static enum MHD_Result settle_early(struct http_exchange *x, struct MHD_Connection *connection)
 {
     x->phase = PHASE_BODY;
-    if (!x->expects_continue && x->body_length <= THROW_AWAY_MAX)
+    if (!x->close_after && !x->expects_continue && x->body_length <= THROW_AWAY_MAX)
         return MHD_YES;
     x->close_after = true;
     return send_reply(x, connection);
@@ -415,8 +416,6 @@ static enum MHD_Result begin(struct http_exchange *x, struct MHD_Connection *con
     take_fields(x, connection);
     door_request_id(x);
     err e = door_open(x);
-    if (e && x->ctx.route == NULL && problem_status(e) == 400)
-        x->close_after = true; /* where its body ends is anyone's guess */
     if (!e && !x->reply.set) {
         struct http_auth auth = {0};
         if (x->ctx.route->scope == SCOPE_NONE)
