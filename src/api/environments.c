@@ -6,6 +6,7 @@
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
+#include "images/name.h"
 
 #define IDLE_TIMEOUT_S 300   /* R30 */
 #define MAX_DURATION_S 86400 /* R30 */
@@ -20,13 +21,13 @@ static void check_type(struct fields *f, const json_t *value)
                        "self_hosted is not supported by this version; use cloud");
 }
 
-/* R32: other images come with their providers. */
+/* R32: whether the store has it shows when a sandbox is made; it may be imported until then. */
 static void check_image(struct fields *f, const json_t *value)
 {
-    if (strcmp(json_string_value(value), "host") != 0)
-        fields_problem(
-            f, "not_supported",
-            "this version knows the image \"host\" only: the service's own /usr, read-only");
+    err e = image_name_check(json_string_value(value));
+    if (e)
+        fields_problem(f, e == E_FORBIDDEN ? "image_not_allowed" : "invalid_image", "%s",
+                       err_text());
 }
 
 /* R51: a limit that nothing enforces is refused, not ignored. */

@@ -46,14 +46,15 @@ typedef err (*sandbox_fn)(const struct invocation *call, const struct sandbox_pr
 static err with_one(const struct invocation *call, const struct data_dir *data, const char *id,
                     sandbox_fn fn)
 {
-    char dir[PATH_MAX], socket[PATH_MAX];
+    char dir[PATH_MAX], socket[PATH_MAX], images[PATH_MAX];
     struct sandbox_spec spec = {0};
     const struct sandbox_provider *provider = sandbox_providers[0];
     snprintf(spec.id, sizeof spec.id, "%s", id);
     if (snprintf(dir, sizeof dir, "%s/sandboxes/%s", data->path, id) >= (int)sizeof dir ||
-        snprintf(socket, sizeof socket, "%s/agent.sock", dir) >= (int)sizeof socket)
+        snprintf(socket, sizeof socket, "%s/agent.sock", dir) >= (int)sizeof socket ||
+        snprintf(images, sizeof images, "%s/images", data->path) >= (int)sizeof images)
         return fail(E_INVALID, "the path of the data directory is too long");
-    struct sandbox_place place = {.dir = dir, .socket = socket};
+    struct sandbox_place place = {.dir = dir, .socket = socket, .images = images};
     return fn(call, provider, &spec, &place);
 }
 

@@ -294,10 +294,9 @@ static err prune_name(void *arg, const char *name)
     TRY(path_of(path, "%s/%s", p->images, name));
     TRY(for_each(path, is_digest, prune_digest, p));
     TRY(path_of(path, "%s/%s/tags", p->images, name));
-    if (rmdir(path) == 0) { /* no tag any more; the folder goes with the last digest */
-        TRY(path_of(path, "%s/%s", p->images, name));
-        rmdir(path);
-    }
+    rmdir(path); /* both only when they are empty */
+    TRY(path_of(path, "%s/%s", p->images, name));
+    rmdir(path);
     return 0;
 }
 

@@ -16,6 +16,7 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
         .socket_owner = r->socket_owner,
         .uid_base = r->uid_base,
         .runtime = r->runtime,
+        .images = r->images,
     };
     switch (r->verb) {
     case PARENT_SANDBOX_CREATE:

@@ -16,7 +16,7 @@ struct maker_request {
     uint32_t grace_ms;
     uid_t socket_owner;
     uint32_t uid_base;
-    char dir[PATH_MAX], socket[108], runtime[PATH_MAX];
+    char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX];
 };
 
 int maker_main(void);

@@ -226,6 +226,8 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
     };
     snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
     snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
+    if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >= (int)sizeof r->images)
+        return fail(E_INVALID, "the path of the data directory is too long");
     if (snprintf(r->socket, sizeof r->socket, "%s/sandboxes/%s/agent.sock", s->o.short_dir,
                  r->spec.id) >= (int)sizeof r->socket)
         return fail(E_INVALID, "the path of the data directory is too long for a socket");

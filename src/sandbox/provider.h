@@ -23,7 +23,7 @@
 struct sandbox_spec {
     char id[ID_MAX];               /* the session's id: one sandbox a session */
     char tenant[ID_MAX];           /* label */
-    char image[SANDBOX_IMAGE_MAX]; /* R32; "host" now */
+    char image[SANDBOX_IMAGE_MAX]; /* R32: "host", or NAME[:TAG] of the image store */
     uint32_t cpu_milli;            /* 1000 = one cpu; 0 = provider default */
     uint32_t memory_mib;           /* 0 = provider default (512) */
     uint32_t pids;                 /* 0 = provider default (256) */
@@ -63,6 +63,7 @@ struct sandbox_place {
     uid_t socket_owner;  /* control's uid */
     uint32_t uid_base;   /* first of the 65536 ids of this sandbox (root only) */
     const char *runtime; /* build/runtime: rg */
+    const char *images;  /* the image store, DATA/images */
 };
 
 struct sandbox_provider {

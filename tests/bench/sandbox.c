@@ -22,7 +22,7 @@
 #define ROUNDS_MAX 1000
 #define EXECS_PER_ROUND 5
 
-static char data[64], runtime[4096], dir[160], agent[192];
+static char data[64], images[80], runtime[4096], dir[160], agent[192];
 static struct sandbox_spec spec = {.id = "sess_bench", .tenant = "tenant_bench", .image = "host"};
 static struct sandbox_place place;
 
@@ -193,6 +193,7 @@ int main(int argc, char **argv)
     }
     snprintf(data, sizeof data, "/tmp/pm-bench-sandbox-XXXXXX");
     must(mkdtemp(data) != NULL, "make a data folder");
+    snprintf(images, sizeof images, "%s/images", data);
     snprintf(dir, sizeof dir, "%s/sandboxes", data);
     must(mkdir(dir, 0755) == 0, "make the folder");
     snprintf(dir, sizeof dir, "%s/sandboxes/sess_bench", data);
@@ -201,7 +202,8 @@ int main(int argc, char **argv)
                                    .socket = agent,
                                    .socket_owner = geteuid(),
                                    .uid_base = 1000000 + 65536,
-                                   .runtime = runtime};
+                                   .runtime = runtime,
+                                   .images = images};
     struct sandbox_caps caps;
     sandbox_provider_named("linux")->probe(&caps); /* as the parent does when it starts */
     if (!caps.usable) {

@@ -41,6 +41,7 @@
 
 static char data[96];     /* DATA of this run */
 static char runtime[112]; /* holds rg */
+static char images[112];  /* the image store */
 static bool privileged;
 static bool plain_root; /* DATA lies where no overlay can be */
 
@@ -54,7 +55,8 @@ static struct box box_of(const char *id, const char *tenant, unsigned n)
 {
     struct box b = {.place = {.socket_owner = geteuid(),
                               .uid_base = UID_BASE + n * USERNS_IDS,
-                              .runtime = runtime}};
+                              .runtime = runtime,
+                              .images = images}};
     /* Runs may be side by side on one machine, with the same control groups. */
     snprintf(b.spec.id, sizeof b.spec.id, "%s_%d", id, (int)getpid());
     snprintf(b.spec.tenant, sizeof b.spec.tenant, "%s", tenant);
@@ -575,11 +577,14 @@ static void old_skeletons_go_when_nobody_uses_them(void **state)
 {
     (void)state;
     struct box a = box_of("sess_old", "tenant_a", 15), b = box_of("sess_new", "tenant_a", 16);
-    char store[128], rg[128], own[128]; /* a DATA of its own: marks of others would count */
+    /* A DATA of its own: marks of others would count. */
+    char store[128], rg[128], own[128], own_images[128];
     snprintf(own, sizeof own, "%s/own/sandboxes", data);
     snprintf(store, sizeof store, "%s/own", data);
     assert_int_equal(mkdir(store, 0755), 0);
     assert_int_equal(mkdir(own, 0755), 0);
+    snprintf(own_images, sizeof own_images, "%s/own/images", data);
+    a.place.images = b.place.images = own_images;
     struct box *const boxes[] = {&a, &b};
     for (size_t i = 0; i < 2; i++) {
         snprintf(boxes[i]->dir, sizeof a.dir, "%s/%d", own, (int)i);
@@ -610,8 +615,10 @@ static void requests_it_cannot_fulfil_are_refused(void **state)
     struct box b = box_of("sess_refuse", "tenant_a", 14);
     snprintf(b.spec.image, sizeof b.spec.image, "debian:12");
     struct outcome o = make(CREATE, &b, 0);
-    assert_int_equal(o.e, E_INVALID);
-    assert_non_null(strstr(o.text, "\"host\""));
+    assert_int_equal(o.e, E_NOT_FOUND);
+    assert_non_null(strstr(o.text, "image import debian:12 SOURCE"));
+    snprintf(b.spec.image, sizeof b.spec.image, "dir:/");
+    assert_int_equal(make(CREATE, &b, 0).e, E_FORBIDDEN);
     b = box_of("sess_refuse", "tenant_a", 14);
     b.spec.disk_mib = 100;
     assert_int_equal(make(CREATE, &b, 0).e, E_INVALID);
@@ -643,6 +650,7 @@ static void make_data(const char *parent, uid_t owner)
     if (!mkdtemp(data))
         abort();
     snprintf(runtime, sizeof runtime, "%s/runtime", data);
+    snprintf(images, sizeof images, "%s/images", data);
     char command[512];
     snprintf(command, sizeof command,
              "mkdir %s %s/sandboxes && cp build/runtime/rg %s && chown -R %u %s", runtime, data,

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SKELETON_VERSION 1 /* raise when the tables below change */
+#define SKELETON_VERSION 2 /* raise when the tables below change */
 
 const char *const image_host_merged[] = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", NULL};
 
@@ -233,6 +233,37 @@ static void add_source(crypto_generichash_state *h, const char *path)
 
 #define KEY_BYTES 12
 
+/* What every sandbox needs of its root, whatever the image has (a link or a file in its place is
+   hidden). */
+static const struct {
+    const char *path;
+    mode_t mode;
+} tool_folders[] = {
+    {".pi", 0755},  {"dev", 0755}, {"mnt", 0755},  {"mnt/session", 0755},
+    {"proc", 0755}, {"sys", 0755}, {"tmp", 01777}, {"workspace", 0755},
+};
+
+static err build_tools(const char *path, const char *root)
+{
+    static const char *const names[] = {".pi/rg", ".pi/hands"};
+    AUTO_FD from = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (mkdir(path, 0755) < 0)
+        return fail_errno("make %s", path);
+    AUTO_FD dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (from < 0 || dir < 0 || fchmod(dir, 0755) < 0)
+        return fail_errno("open %s", path);
+    for (size_t i = 0; i < sizeof tool_folders / sizeof *tool_folders; i++) {
+        const char *folder = tool_folders[i].path;
+        if (mkdirat(dir, folder, 0755) < 0 || fchmodat(dir, folder, tool_folders[i].mode, 0) < 0)
+            return fail_errno("make %s of the tools", folder);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (linkat(from, names[i], dir, names[i], 0) < 0)
+            return fail_errno("link %s of the tools", names[i]);
+    }
+    return 0;
+}
+
 /* Changes whenever a skeleton built now could differ from an older one: /proc/self/exe stands for
    pi-hands, which is part of it, and the boot id for the disk, as a power cut may have emptied what
    was not synced. */
@@ -302,6 +333,9 @@ static err build(const char *images, const char *runtime, const char *key)
     if (mkdir(sub, 0755) < 0)
         return fail_errno("make %s", sub);
     TRY(image_host_build(sub, runtime, geteuid()));
+    char tools[IMAGE_PATH_MAX + 80];
+    snprintf(tools, sizeof tools, "%s/tools", temp);
+    TRY(build_tools(tools, sub));
     return rename(temp, final) < 0 ? fail_errno("rename %s", temp) : 0;
 }
 
@@ -345,12 +379,15 @@ static err mark_used(int store, const char *key, const char *id)
     return fd < 0 ? fail_errno("create %s", mark) : 0;
 }
 
-err image_host_use(const char *images, const char *runtime, const char *id,
-                   char out[IMAGE_PATH_MAX])
+err image_host_use(const char *images, const char *runtime, const char *id, struct image_host *out)
 {
-    char key[2 * KEY_BYTES + 1], root[IMAGE_PATH_MAX];
+    char key[2 * KEY_BYTES + 1];
+    struct image_host host;
     skeleton_key(runtime, key);
-    if (snprintf(root, sizeof root, "%s/host/%s/root", images, key) >= (int)sizeof root)
+    if (snprintf(host.root, sizeof host.root, "%s/host/%s/root", images, key) >=
+            (int)sizeof host.root ||
+        snprintf(host.tools, sizeof host.tools, "%s/host/%s/tools", images, key) >=
+            (int)sizeof host.tools)
         return fail(E_INVALID, "the folder %s has too long a name", images);
     AUTO_FD store = -1;
     err e = lock_store(images, &store);
@@ -359,12 +396,12 @@ err image_host_use(const char *images, const char *runtime, const char *id,
         e = lock_store(images, &store);
     }
     TRY(e);
-    if (access(root, F_OK) != 0) {
+    if (access(host.root, F_OK) != 0) {
         TRY(build(images, runtime, key));
         TRY(prune_others(images, store, key));
     }
     TRY(mark_used(store, key, id));
-    memcpy(out, root, sizeof root);
+    *out = host;
     return 0;
 }
 

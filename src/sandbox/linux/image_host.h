@@ -14,10 +14,16 @@
 
 #define IMAGE_PATH_MAX 512
 
-/* Makes the skeleton unless it is there, marks it as used by `id`; *out is its root. `images` is
-   DATA/images, `runtime` holds rg. */
-err image_host_use(const char *images, const char *runtime, const char *id,
-                   char out[IMAGE_PATH_MAX]);
+/* What the sandboxes of one build and one host share. */
+struct image_host {
+    char root[IMAGE_PATH_MAX];  /* the skeleton */
+    char tools[IMAGE_PATH_MAX]; /* of it only /.pi and the folders that are mounted on: a layer over
+                                   the root file system of other images */
+};
+
+/* Makes the skeleton unless it is there, marks it as used by `id`. `images` is DATA/images,
+   `runtime` holds rg. */
+err image_host_use(const char *images, const char *runtime, const char *id, struct image_host *out);
 /* The sandbox `id` runs no more. */
 err image_host_release(const char *images, const char *id);
 /* Builds a skeleton straight into the empty folder `dir`, everything owned by `owner`. Without a

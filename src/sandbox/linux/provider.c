@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/tree.h"
+#include "images/store.h"
 #include "sandbox/hands.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
@@ -14,7 +15,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -35,11 +35,7 @@ static uint32_t memory_mib(const struct sandbox_spec *spec)
 
 static err check_spec(const struct sandbox_spec *spec)
 {
-    if (strcmp(spec->image, "host") != 0)
-        return fail(E_INVALID,
-                    "the linux provider has no image \"%.80s\"; it works with \"host\" (the host's "
-                    "/usr, read-only, around an own root)",
-                    spec->image);
+    TRY(image_name_check(spec->image));
     if (spec->disk_mib > 0)
         return fail(E_INVALID,
                     "the linux provider cannot limit disk space here: leave disk_mib out");
@@ -54,6 +50,18 @@ static err check_spec(const struct sandbox_spec *spec)
     return 0;
 }
 
+static bool is_host(const struct sandbox_spec *spec)
+{
+    return strcmp(spec->image, "host") == 0;
+}
+
+/* From now on, wherever the name may point later: its own files lie on those of this image. */
+static err hold_image(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    struct image image;
+    return is_host(spec) ? 0 : image_hold(place->images, spec->image, spec->id, &image);
+}
+
 static err linux_create(const struct sandbox_spec *spec, const struct sandbox_place *place)
 {
     TRY(check_spec(spec));
@@ -64,8 +72,10 @@ static err linux_create(const struct sandbox_spec *spec, const struct sandbox_pl
     TRY(state_lock(place->dir, &lock));
     struct sandbox_spec made;
     err e = state_read_spec(place->dir, &made);
-    if (e == E_NOT_FOUND)
+    if (e == E_NOT_FOUND) {
+        TRY(hold_image(spec, place));
         return state_write_spec(place->dir, spec);
+    }
     if (!e && !state_spec_equal(&made, spec))
         return fail(E_CONFLICT, "sandbox %s exists already, made from another request", spec->id);
     return e;
@@ -85,25 +95,12 @@ static bool read_started(const char *dir, struct state_run *out, int *out_pidfd)
     return e != E_NOT_FOUND;
 }
 
-/* DATA/images, for DATA/sandboxes/<id>. */
-static err images_folder(const char *dir, char *out, size_t cap)
-{
-    char copy[PATH_MAX];
-    snprintf(copy, sizeof copy, "%s", dir);
-    char *data = dirname(dirname(copy));
-    if (snprintf(out, cap, "%s/images", data) >= (int)cap)
-        return fail(E_INVALID, "the sandbox folder %s has too long a name", dir);
-    return 0;
-}
-
 /* Removes what a run leaves outside its namespaces. The init is dead already. */
 static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      const struct state_run *run)
 {
-    char images[IMAGE_PATH_MAX];
     TRY(cgroup_remove(spec->id, run));
-    TRY(images_folder(place->dir, images, sizeof images));
-    TRY(image_host_release(images, spec->id));
+    TRY(image_host_release(place->images, spec->id));
     TRY(root_clean(place->dir));
     if (unlink(place->socket) < 0 && errno != ENOENT)
         return fail_errno("remove the agent socket %s", place->socket);
@@ -176,14 +173,19 @@ static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_plac
 static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      struct boot *b, struct state_run *run)
 {
-    char images[IMAGE_PATH_MAX], skeleton[IMAGE_PATH_MAX], fs_dir[PATH_MAX];
-    TRY(images_folder(place->dir, images, sizeof images));
-    TRY(image_host_use(images, place->runtime, spec->id, skeleton));
+    char fs_dir[PATH_MAX];
+    struct image_host host;
+    struct image image;
+    if (!is_host(spec))
+        TRY(image_held(place->images, spec->image, spec->id, &image));
+    TRY(image_host_use(place->images, place->runtime, spec->id, &host));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
     b->privileged = userns_is_privileged();
     b->uid_base = place->uid_base;
     b->root = (struct root_plan){.fs_dir = fs_dir,
-                                 .skeleton = skeleton,
+                                 .skeleton = host.root,
+                                 .image = is_host(spec) ? NULL : image.rootfs,
+                                 .tools = is_host(spec) ? NULL : host.tools,
                                  .runtime = place->runtime,
                                  .owner = b->privileged ? place->uid_base : geteuid(),
                                  .tmp_mib = memory_mib(spec) / 2};
@@ -262,6 +264,7 @@ static err linux_destroy(const struct sandbox_spec *spec, const struct sandbox_p
     if (e)
         return e == E_NOT_FOUND ? 0 : e;
     TRY(stop_locked(spec, place, 0));
+    TRY(image_release(place->images, spec->id));
     return tree_remove(place->dir);
 }
 

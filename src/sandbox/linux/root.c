@@ -42,8 +42,12 @@ err root_prepare(const struct root_plan *plan)
         snprintf(path, sizeof path, "%s/%s", plan->fs_dir, owned[i]);
         TRY(make_owned(path, 0755, plan->owner));
     }
-    snprintf(path, sizeof path, "%s/lower", plan->fs_dir);
-    return make_owned(path, 0755, geteuid());
+    static const char *const layers[] = {"lower", "tools"};
+    for (size_t i = 0; i < (plan->image ? 2 : 1); i++) {
+        snprintf(path, sizeof path, "%s/%s", plan->fs_dir, layers[i]);
+        TRY(make_owned(path, 0755, geteuid()));
+    }
+    return 0;
 }
 
 err root_clean(const char *dir)
@@ -54,13 +58,13 @@ err root_clean(const char *dir)
     return tree_remove(path);
 }
 
-/* The skeleton at ./lower, so that the overlay's options name no host path (they show in
- * /proc/mounts). */
-static err mount_lower(const char *skeleton, int userns_fd)
+/* A layer at ./name, so that the overlay's options name no host path (they show in /proc/mounts).
+ */
+static err mount_layer(const char *path, const char *name, int userns_fd)
 {
-    AUTO_FD tree = open_tree(AT_FDCWD, skeleton, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    AUTO_FD tree = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (tree < 0)
-        return fail_errno("clone the mount of %s", skeleton);
+        return fail_errno("clone the mount of %s", path);
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
     if (userns_fd >= 0) {
         attr.attr_set |= MOUNT_ATTR_IDMAP;
@@ -69,10 +73,17 @@ static err mount_lower(const char *skeleton, int userns_fd)
     /* A plain user's clone keeps the flags its mount has; read-only is extra there, never required.
      */
     if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof attr) < 0)
-        return fail_errno("map the ids of %s", skeleton);
-    if (move_mount(tree, "", AT_FDCWD, "lower", MOVE_MOUNT_F_EMPTY_PATH) < 0)
-        return fail_errno("mount the lower layer");
+        return fail_errno("map the ids of %s", path);
+    if (move_mount(tree, "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return fail_errno("mount the layer %s", name);
     return 0;
+}
+
+static err mount_layers(const struct root_plan *plan, int userns_fd)
+{
+    if (plan->image)
+        TRY(mount_layer(plan->tools, "tools", userns_fd));
+    return mount_layer(plan->image ? plan->image : plan->skeleton, "lower", userns_fd);
 }
 
 static err set_option(int fs, const char *key, const char *value)
@@ -84,13 +95,13 @@ static err set_option(int fs, const char *key, const char *value)
 }
 
 /* In plan->fs_dir. */
-static err mount_overlay(bool privileged, int *out_mount)
+static err mount_overlay(const char *lower, bool privileged, int *out_mount)
 {
     AUTO_FD fs = fsopen("overlay", FSOPEN_CLOEXEC);
     if (fs < 0)
         return fail_errno("open the overlay file system");
     TRY(set_option(fs, "source", "root"));
-    TRY(set_option(fs, "lowerdir", "lower"));
+    TRY(set_option(fs, "lowerdir", lower));
     TRY(set_option(fs, "upperdir", "upper"));
     TRY(set_option(fs, "workdir", "work"));
     if (!privileged)
@@ -152,10 +163,13 @@ err root_build(const struct root_plan *plan, int userns_fd, int *out_mount)
         return fail_errno("enter %s", plan->fs_dir);
     if (access("plain", F_OK) == 0)
         return mount_plain(plan, out_mount);
-    err e = mount_lower(plan->skeleton, userns_fd);
-    if (!e) {
-        e = mount_overlay(userns_fd >= 0, out_mount);
-        umount2("lower", MNT_DETACH); /* the overlay holds its own */
+    err e = mount_layers(plan, userns_fd);
+    if (!e)
+        e = mount_overlay(plan->image ? "tools:lower" : "lower", userns_fd >= 0, out_mount);
+    umount2("lower", MNT_DETACH); /* the overlay holds its own */
+    if (plan->image) {
+        umount2("tools", MNT_DETACH);
+        return e; /* too big to be copied for each sandbox */
     }
     /* Files already in the upper layer must not vanish behind another root. */
     if (e && folder_is_empty("upper"))
@@ -329,7 +343,8 @@ err root_enter(const struct root_plan *plan, int mount_fd)
     if (host < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return fail_errno("make the mounts private");
     TRY(swap_root(mount_fd));
-    TRY(mount_programs(host));
+    if (!plan->image)
+        TRY(mount_programs(host));
     TRY(mount_dev(host));
     TRY(mount_kernel());
     TRY(mount_tmp(plan->tmp_mib));

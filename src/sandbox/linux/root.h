@@ -13,10 +13,13 @@
 
 struct root_plan {
     const char *fs_dir;   /* <dir>/fs: upper/ and work/, or plain/ */
-    const char *skeleton; /* lower layer */
-    const char *runtime;  /* rg, for a plain root */
-    uid_t owner;          /* host uid of the sandbox's root */
-    uint32_t tmp_mib;     /* size of /tmp */
+    const char *skeleton; /* of the image host: the lower layer */
+    /* For another image, both or none: its root file system is the lower layer in place of the
+       skeleton; on it lies `tools`, which has /.pi and the folders that are mounted on. */
+    const char *image, *tools;
+    const char *runtime; /* rg, for a plain root */
+    uid_t owner;         /* host uid of the sandbox's root */
+    uint32_t tmp_mib;    /* size of /tmp */
 };
 
 /* Makes the folders of plan->fs_dir that are missing. Before root_build, in the maker. */
