@@ -34,20 +34,20 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
     }
 }
 
-int maker_main(void)
+/* False at the end of the link: a spare that was not needed. */
+static bool wait_for_request(struct maker_request *out, err *out_e)
 {
-    struct maker_request *request = mem_alloc(sizeof *request);
-    struct parent_message *reply = mem_alloc(sizeof *reply);
     int fds[FD_PASS_MAX];
     size_t n = 0;
-    sandbox_providers_warm_up();
-    err heard = fd_recv(PARENT_FD, request, sizeof *request, &n, fds);
-    if (heard == E_CLOSED)
-        return 0; /* a spare that was not needed */
-    if (heard || n != sizeof *request) {
-        log_error("the maker got no request");
-        return 1;
-    }
+    err e = fd_recv(PARENT_FD, out, sizeof *out, &n, fds);
+    if (!e && n != sizeof *out)
+        e = fail(E_INVALID, "a request of %zu bytes", n);
+    *out_e = e;
+    return e != E_CLOSED;
+}
+
+static err serve_request(const struct maker_request *request, struct parent_message *reply)
+{
     const struct sandbox_provider *provider = sandbox_provider_named(request->provider);
     reply->verb = request->verb;
     reply->status =
@@ -55,8 +55,20 @@ int maker_main(void)
                  : fail(E_UNAVAILABLE, "there is no sandbox provider \"%s\"", request->provider);
     if (reply->status)
         snprintf(reply->text, sizeof reply->text, "%.*s", (int)sizeof reply->text - 1, err_text());
-    err e = fd_send(PARENT_FD, reply, sizeof *reply, NULL, 0);
+    return fd_send(PARENT_FD, reply, sizeof *reply, NULL, 0);
+}
+
+int maker_main(void)
+{
+    struct maker_request *request = mem_alloc(sizeof *request);
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    err e = 0;
+    sandbox_providers_warm_up();
+    if (wait_for_request(request, &e) && !e)
+        e = serve_request(request, reply);
+    if (e && e != E_CLOSED)
+        log_error("the maker: %s", err_text());
     mem_free(request);
     mem_free(reply);
-    return e ? 1 : 0;
+    return e && e != E_CLOSED ? 1 : 0;
 }
