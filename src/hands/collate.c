@@ -28,8 +28,8 @@ struct weights {
     uint16_t primary, secondary, tertiary;
 };
 static struct weights starts[RUNS];
-static uint16_t by_code[RUNS]; /* indices of runs, sorted by first */
-static uint16_t last_mark;
+static uint16_t by_code[RUNS];     /* indices of runs, sorted by first */
+static uint16_t last_mark, stroke; /* second-level weights; stroke: of U+0338 */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #define COMMON 1             /* the weight of an unaccented letter, of a plain form */
@@ -40,6 +40,23 @@ static int compare_first(const void *a, const void *b)
 {
     uint32_t x = runs[*(const uint16_t *)a].first, y = runs[*(const uint16_t *)b].first;
     return x < y ? -1 : x > y;
+}
+
+/* The run that holds a code point, or -1. */
+static int find_run(uint32_t code)
+{
+    size_t low = 0, high = RUNS;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct run *r = &runs[by_code[middle]];
+        if (code < r->first)
+            high = middle;
+        else if (code >= r->first + r->n)
+            low = middle + 1;
+        else
+            return by_code[middle];
+    }
+    return -1;
 }
 
 static void prepare(void)
@@ -70,23 +87,8 @@ static void prepare(void)
     }
     last_mark = mark;
     qsort(by_code, RUNS, sizeof *by_code, compare_first);
-}
-
-/* The run that holds a code point, or -1. */
-static int find_run(uint32_t code)
-{
-    size_t low = 0, high = RUNS;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct run *r = &runs[by_code[middle]];
-        if (code < r->first)
-            high = middle;
-        else if (code >= r->first + r->n)
-            low = middle + 1;
-        else
-            return by_code[middle];
-    }
-    return -1;
+    int i = find_run(0x338);
+    stroke = i < 0 ? mark : (uint16_t)(starts[i].secondary + 0x338 - runs[i].first);
 }
 
 /* The three levels of one name. Common weights at the end of the lower two say nothing and are
@@ -140,9 +142,11 @@ static void add_code(struct levels *l, uint32_t code, uint16_t form)
     case PRIMARY:
         w.primary = (uint16_t)(w.primary + further);
         break;
-    case SECONDARY:
-        w.secondary = (uint16_t)(w.secondary + further);
-        break;
+    case SECONDARY: /* ø is an o with a stroke, and so on */
+        add_primary(l, w.primary);
+        add_lower(l, COMMON, w.tertiary + form);
+        add_lower(l, stroke, (uint32_t)w.secondary + further);
+        return;
     case TERTIARY:
         w.tertiary = (uint16_t)(w.tertiary + further);
         break;

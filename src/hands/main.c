@@ -1,12 +1,13 @@
 /* pi-hands: runs inside a sandbox as its pid 1 and does there what control asks for, over the hands
-   protocol (frames.h). Usage: pi-hands LISTEN_FD | pi-hands --version. Idle it is this one thread
-   in poll. */
+   protocol (frames.h). Usage: pi-hands LISTEN_FD [--rg PATH] | pi-hands --version; --rg is for
+   tests outside a sandbox, where there is no SANDBOX_RG. Idle it is this one thread in poll. */
 #include "base/fd.h"
 #include "base/str.h"
 #include "hands/conn.h"
 #include "hands/frames.h"
 #include "hands/process.h"
 #include "hands/threads.h"
+#include "hands/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -137,14 +138,17 @@ int main(int argc, char **argv)
         printf("pi-hands protocol %d\n", HANDS_VERSION);
         return 0;
     }
-    if (argc != 2 || !str_to_u64(str_of(argv[1]), &fd) || fd < 3 || fd > 1 << 20) {
-        fprintf(stderr, "usage: pi-hands LISTEN_FD | pi-hands --version\n");
+    bool with_rg = argc == 4 && strcmp(argv[2], "--rg") == 0;
+    if ((argc != 2 && !with_rg) || !str_to_u64(str_of(argv[1]), &fd) || fd < 3 || fd > 1 << 20) {
+        fprintf(stderr, "usage: pi-hands LISTEN_FD [--rg PATH] | pi-hands --version\n");
         return 2;
     }
     if (!is_listener((int)fd)) {
         fprintf(stderr, "pi-hands: descriptor %s is not a listening socket\n", argv[1]);
         return 1;
     }
+    if (with_rg)
+        tool_rg_path = argv[3];
     fill_standard_fds();
     close_others((int)fd);
     fcntl((int)fd, F_SETFL, fcntl((int)fd, F_GETFL) | O_NONBLOCK);

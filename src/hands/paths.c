@@ -94,18 +94,23 @@ static void add_parts(struct str path, struct buf *out)
     }
 }
 
-void path_resolve(struct str path, const char *cwd, struct buf *out)
+void path_clean(struct str path, const char *base, struct buf *out)
 {
-    AUTO_BUF expanded = {0};
-    expand(path, &expanded);
     buf_clear(out);
-    if (expanded.n == 0 || expanded.p[0] != '/')
-        add_parts(str_of(cwd), out);
-    add_parts(buf_str(&expanded), out);
+    if (path.n == 0 || path.p[0] != '/')
+        add_parts(str_of(base), out);
+    add_parts(path, out);
     if (out->n == 0)
         buf_add_char(out, '/');
     buf_reserve(out, 1);
     out->p[out->n] = 0;
+}
+
+void path_resolve(struct str path, const char *cwd, struct buf *out)
+{
+    AUTO_BUF expanded = {0};
+    expand(path, &expanded);
+    path_clean(buf_str(&expanded), cwd, out);
 }
 
 /* " AM." and " PM." with the narrow space that macOS writes there. */

@@ -12,6 +12,8 @@
 /* Absolute and lexically clean (`..` by name, as Node does): unicode blanks become spaces, a
    leading @ goes, ~ is HOME, file:// is decoded, the rest is relative to cwd. */
 void path_resolve(struct str path, const char *cwd, struct buf *out);
+/* The last step of it alone: `..` and `.` by name, relative to an absolute base. */
+void path_clean(struct str path, const char *base, struct buf *out);
 /* path_resolve, then the variants of the name that macOS makes (Pi's read), if only such a file
  * exists. */
 void path_resolve_read(struct str path, const char *cwd, struct buf *out);

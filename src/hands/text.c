@@ -132,6 +132,20 @@ const char *text_number(double value, char out[TEXT_NUMBER_MAX])
     return out;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+struct str text_trim(struct str s)
+{
+    while (s.n > 0 && is_blank(s.p[s.n - 1]))
+        s.n--;
+    while (s.n > 0 && is_blank(s.p[0]))
+        s = (struct str){s.p + 1, s.n - 1};
+    return s;
+}
+
 static char inspect_quote(struct str s)
 {
     if (!s.n || !memchr(s.p, '\'', s.n))

@@ -135,15 +135,6 @@ static void report(const struct shown *s, double limit, struct tool_result *out)
     tool_text(out, buf_str(&text));
 }
 
-static void not_found(struct str path, struct tool_result *out)
-{
-    AUTO_BUF text = {0};
-    buf_add_c(&text, "Path not found: ");
-    buf_add_str(&text, path);
-    out->is_error = true;
-    tool_text(out, buf_str(&text));
-}
-
 static void run(const struct tool_run *run, struct tool_result *out)
 {
     AUTO_BUF path = {0};
@@ -151,7 +142,7 @@ static void run(const struct tool_run *run, struct tool_result *out)
         return;
     struct stat st;
     if (str_has_nul(buf_str(&path)) || access(path.p, F_OK) != 0 || stat(path.p, &st) != 0) {
-        not_found(buf_str(&path), out);
+        tool_not_found(buf_str(&path), out);
         return;
     }
     if (!S_ISDIR(st.st_mode)) {

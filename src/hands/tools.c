@@ -10,11 +10,13 @@
 #include <math.h>
 #include <stdio.h>
 
+const char *tool_rg_path = SANDBOX_RG;
+
 #define DEFAULT_TIMEOUT_MS 120000 /* R34 */
 #define RESULT_MAX (FRAME_MAX - (1u << 20))
 
-static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write,
-                                           &tool_edit, &tool_ls,   NULL};
+static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write, &tool_edit,
+                                           &tool_grep, &tool_ls,   NULL};
 
 void tool_text(struct tool_result *out, struct str text)
 {
@@ -142,6 +144,15 @@ bool tool_search_path(const struct tool_run *run, struct buf *out_path, struct t
     }
     path_resolve(path.n > 0 ? path : STR("."), run->cwd, out_path);
     return true;
+}
+
+void tool_not_found(struct str path, struct tool_result *out)
+{
+    AUTO_BUF text = {0};
+    buf_add_c(&text, "Path not found: ");
+    buf_add_str(&text, path);
+    out->is_error = true;
+    tool_text(out, buf_str(&text));
 }
 
 double tool_limit(const struct tool_run *run, double otherwise)

@@ -30,6 +30,9 @@ struct tool {
     void (*run)(const struct tool_run *run, struct tool_result *out);
 };
 
+/* The program grep runs: SANDBOX_RG; tests outside a sandbox name another (pi-hands --rg). */
+extern const char *tool_rg_path;
+
 extern const struct tool tool_bash, tool_read, tool_write, tool_edit, tool_grep, tool_find, tool_ls;
 
 /* Runs the tool a CALL object names and appends the RESULT object. Never fails: trouble is a
@@ -53,6 +56,7 @@ bool tool_path(const struct tool_run *run, bool reading, struct str *out_given,
 /* For tools that search: `path` or the working directory when it is absent or empty. False with an
    error result when it is no string. */
 bool tool_search_path(const struct tool_run *run, struct buf *out_path, struct tool_result *out);
+void tool_not_found(struct str path, struct tool_result *out);
 /* The whole number in `limit`, at least 1. */
 double tool_limit(const struct tool_run *run, double otherwise);
 /* Adds "\n\n[NOTICE. NOTICE]" piece by piece: `text` is where the output ends. */

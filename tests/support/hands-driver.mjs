@@ -23,7 +23,7 @@ export async function startHands(folder, env = {}) {
     const server = net.createServer().listen(first);
     await new Promise((resolve) => server.once("listening", resolve));
     fs.linkSync(first, socket);
-    const child = spawn(path.resolve("build/pi-hands"), ["3"], {
+    const child = spawn(path.resolve("build/pi-hands"), ["3", "--rg", path.resolve("build/runtime/rg")], {
         cwd: "/", env, stdio: ["ignore", "ignore", "inherit", server._handle.fd],
     });
     await new Promise((resolve) => server.close(resolve));

@@ -1,0 +1,110 @@
+// One tool call twice, by Pi's own tools and by pi-hands, in the same folder made anew: same text, same error,
+// same details, same files afterwards. Import it once a test file.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { pathToFileURL } from "node:url";
+import { startHands } from "./hands-driver.mjs";
+
+const root = fs.mkdtempSync(path.join(os.tmpdir(), "pm-tools-"));
+export const cwd = path.join(root, "work");
+process.env.HOME = path.join(root, "home");
+const bin = path.join(process.env.HOME, ".pi/agent/bin"); // where Pi looks for its programs first
+fs.mkdirSync(bin, { recursive: true });
+fs.symlinkSync(path.resolve("build/runtime/rg"), path.join(bin, "rg"));
+export const pi = await import(pathToFileURL(path.resolve("build/runtime/pi/dist/bundle/index.js")));
+
+const tools = {
+    bash: pi.createBashTool(cwd, { exposeSessionEnvironment: false }),
+    read: pi.createReadTool(cwd, { autoResizeImages: false }),
+    write: pi.createWriteTool(cwd),
+    edit: pi.createEditTool(cwd),
+    grep: pi.createGrepTool(cwd),
+    find: pi.createFindTool(cwd),
+    ls: pi.createLsTool(cwd),
+};
+export let hands;
+before(async () => {
+    hands = await startHands(root, { HOME: process.env.HOME, PATH: process.env.PATH });
+});
+after(async () => {
+    await hands?.stop();
+    fs.rmSync(root, { recursive: true, force: true });
+});
+
+export function reset(files) {
+    fs.rmSync(cwd, { recursive: true, force: true });
+    fs.mkdirSync(cwd, { recursive: true });
+    fs.mkdirSync(process.env.HOME, { recursive: true });
+    for (const [name, content] of Object.entries(files)) {
+        const file = path.join(cwd, name);
+        fs.mkdirSync(path.dirname(file), { recursive: true });
+        if (content !== null && Object.hasOwn(content, "link")) fs.symlinkSync(content.link, file);
+        else if (content === null) fs.mkdirSync(file);
+        else fs.writeFileSync(file, content);
+    }
+}
+
+function tree(folder = cwd) {
+    const found = {};
+    for (const entry of fs.readdirSync(folder, { recursive: true, withFileTypes: true })) {
+        const file = path.join(entry.parentPath, entry.name);
+        if (entry.name.includes("\ufffd")) continue; // no UTF-8: cannot be opened by this name
+        if (entry.isFile()) found[file] = fs.readFileSync(file).toString("base64");
+        else if (entry.isDirectory()) found[file] = "folder";
+    }
+    return found;
+}
+
+// The path of a kept output differs; what it holds must not.
+function withoutPaths(value) {
+    const kept = [];
+    const text = JSON.stringify(value ?? null).replaceAll(/\/[^\s"\])]*pi-bash-[0-9a-f]{16}\.log/g, (file) => {
+        kept.push(file);
+        return "KEPT";
+    });
+    const content = kept[0] && fs.readFileSync(kept[0], "utf8");
+    if (kept[0]) fs.rmSync(kept[0]);
+    return { value: JSON.parse(text), kept: content };
+}
+
+export async function runPi(tool, input) {
+    try {
+        const prepared = tools[tool].prepareArguments?.(structuredClone(input)) ?? input;
+        const { content, details, isError = false } = await tools[tool].execute("id", prepared);
+        return { content, details, isError };
+    } catch (error) {
+        return { content: [{ type: "text", text: error.message }], details: undefined, isError: true };
+    }
+}
+
+export async function runHands(tool, input) {
+    const { content, details, isError } = await hands.call(tool, input, cwd);
+    if (typeof details?.oldText !== "string") return { content, details, isError };
+    const shown = pi.generateDiffString(details.oldText, details.newText);
+    const patch = pi.generateUnifiedPatch(input.path, details.oldText, details.newText);
+    return { content, details: { diff: shown.diff, patch, firstChangedLine: shown.firstChangedLine }, isError };
+}
+
+// `prepare` makes what a table of files cannot; `view` turns a result into what is compared.
+export function same(name, tool, input, files = {}, { prepare = () => {}, view = (result) => result, skip } = {}) {
+    test(name, { skip }, async () => {
+        const once = async (run) => {
+            reset(files);
+            prepare(cwd);
+            return withoutPaths(view(await run(tool, input)));
+        };
+        const expected = await once(runPi);
+        const expectedTree = tree();
+        const actual = await once(runHands);
+        assert.deepEqual(actual, expected);
+        assert.deepEqual(tree(), expectedTree);
+    });
+}
+
+export const lines = (n, width = 0) => Array.from({ length: n }, (_, i) => `${i + 1}`.padEnd(width, "x")).join("\n");
+// n files of one folder, by number.
+export const many = (n, name = (i) => `f${i}`) => Object.fromEntries(Array.from({ length: n }, (_, i) => [name(i), ""]));
+export const named = (...names) => Object.fromEntries(names.map((name) => [name, ""]));
