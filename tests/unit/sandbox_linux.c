@@ -397,6 +397,21 @@ static void a_killed_init_shows_as_crashed(void **state)
     must(DESTROY, &b);
 }
 
+static void one_that_cannot_be_reached_is_booted_again(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_lost", "tenant_a", 17);
+    boot(&b);
+    expect(&b, "echo kept >f; echo ok", "ok\n");
+    struct state_init init = init_of(&b);
+    AUTO_FD pidfd = init_open(&init);
+    assert_int_equal(unlink(b.socket), 0);
+    must(START, &b);
+    assert_true(init_wait_end(pidfd, 0));
+    expect(&b, "cat f", "kept\n");
+    must(DESTROY, &b);
+}
+
 static void another_process_with_its_pid_is_not_it(void **state)
 {
     (void)state;
@@ -689,6 +704,7 @@ static int run_all(const char *name)
         cmocka_unit_test(verbs_may_be_repeated),
         cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
         cmocka_unit_test(a_killed_init_shows_as_crashed),
+        cmocka_unit_test(one_that_cannot_be_reached_is_booted_again),
         cmocka_unit_test(another_process_with_its_pid_is_not_it),
         cmocka_unit_test(destroy_leaves_no_trace),
         cmocka_unit_test(memory_limit_kills_the_hog_alone),

@@ -227,9 +227,11 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
     TRY(check_made(spec, place));
     struct state_run run;
     if (read_started(place->dir, &run, &init)) {
-        if (init >= 0)
+        if (init >= 0 && access(place->socket, F_OK) == 0)
             return hands_hello(place->socket, HELLO_WAIT_MS);
-        TRY(clear_run(spec, place, &run)); /* crashed */
+        if (init >= 0) /* somebody removed the socket: it cannot be reached any more */
+            TRY(init_end(init, 0));
+        TRY(clear_run(spec, place, &run));
     }
     return boot_sandbox(spec, place);
 }
