@@ -2,6 +2,8 @@
 // and interrupted. Afterwards nothing that was accepted is lost and nothing ran twice. The seed is
 // printed; CHAOS_SEED=n plays the same choices again (the moments still depend on the machine).
 import assert from "node:assert/strict";
+import { existsSync, readFileSync, readdirSync } from "node:fs";
+import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { after, before, describe, test } from "node:test";
 import { startJob, textOf } from "../support/job.mjs";
@@ -38,6 +40,13 @@ function rolesOf(service) {
         broker: matching(/--role broker/),
         host: matching(/host\.mjs/),
     };
+}
+
+/** The first processes of sandboxes that run. */
+function sandboxesOf(service) {
+    const folder = path.join(service.data, "sandboxes");
+    return readdirSync(folder).map((name) => path.join(folder, name, "run.json")).filter(existsSync)
+        .map((file) => JSON.parse(readFileSync(file, "utf8")).pid);
 }
 
 function killAll(pids) {
@@ -115,11 +124,11 @@ describe(`chaos (CHAOS_SEED=${SEED})`, { skip: serviceMissing }, () => {
 
     async function strike() {
         const service = job.service;
-        const victim = random.pick(["control", "broker", "host", "host", "control", "parent", "all"]);
-        const roles = rolesOf(service);
+        const victim = random.pick(["control", "control", "broker", "host", "host", "sandbox", "parent", "all"]);
+        const roles = { ...rolesOf(service), sandbox: sandboxesOf(service) };
         if (victim === "parent" || victim === "all") {
             if (victim === "all") {
-                killAll(Object.values(roles).flat());
+                killAll([...roles.control, ...roles.broker, ...roles.host]);
             }
             await service.kill9();
             await service.restart();

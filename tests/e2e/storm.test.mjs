@@ -204,12 +204,18 @@ describe("storms", { skip: serviceMissing }, () => {
             if (!/serve|--role|host\.mjs/.test(command)) {
                 continue;
             }
-            const status = readFileSync(`/proc/${pid}/status`, "latin1");
-            const number = (name) => Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1] ?? 0);
-            total.processes++;
-            total.fds += readdirSync(`/proc/${pid}/fd`).length;
-            total.threads += number("Threads");
-            total.rssMiB += Math.round(number("VmRSS") / 1024);
+            try {
+                const status = readFileSync(`/proc/${pid}/status`, "latin1");
+                const number = (name) => Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1] ?? 0);
+                total.fds += readdirSync(`/proc/${pid}/fd`).length;
+                total.threads += number("Threads");
+                total.rssMiB += Math.round(number("VmRSS") / 1024);
+                total.processes++;
+            } catch (error) {
+                if (!["ENOENT", "ESRCH"].includes(error.code)) { // a maker ends at any time
+                    throw error;
+                }
+            }
         }
         return total;
     }
