@@ -1,4 +1,4 @@
-/* sources: src/session/log.c src/session/context.c src/session/history.c src/session/projection.c */
+/* sources: src/session/log.c src/session/log_index.c src/session/context.c src/session/history.c src/session/projection.c */
 /* sources: src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c src/base/arena.c */
 /* sources: src/base/clock.c src/base/id.c src/base/fd.c */
 /* Any bytes as a log file: opening keeps whole lines and nothing else, an append makes one more,
