@@ -32,7 +32,8 @@ struct watcher {
     /* The last seq pushed. Of the replay until attached, then of the hub's publishers (under the
        hub's lock). */
     int64_t after;
-    bool first_pass; /* after is what the client said and may lie beyond the head */
+    int64_t bytes_at_open; /* of the log */
+    bool first_pass;       /* after is what the client said and may lie beyond the head */
 
     pthread_mutex_t watcher_lock; /* guards what follows; outside the hub's lock */
     struct hub_reader *reader;    /* live */
@@ -129,8 +130,9 @@ static err replay(struct watcher *w, bool *out_full)
     int64_t last;
     TRY(history_replay(session_manager_logs_dir(w->service->sessions), w->tenant, w->session,
                        w->first_pass ? 0 : w->after, push_event, &part, &last));
-    if (w->first_pass && !part.full && w->after > part.head)
-        w->after = part.head; /* R17: beyond the head means live only */
+    if (w->first_pass && !part.full && w->after > part.head) /* R17: that means live only */
+        TRY(history_head(session_manager_logs_dir(w->service->sessions), w->tenant, w->session,
+                         w->bytes_at_open, &w->after)); /* what came since then is live */
     w->first_pass = false;
     *out_full = part.full;
     return 0;
@@ -291,7 +293,9 @@ static struct watcher *watcher_new(const struct ctx *ctx, const char *session)
     memcpy(w->session, session, sizeof w->session);
     w->first_pass = true;
     pthread_mutex_init(&w->watcher_lock, NULL);
-    w->topic = hub_open(hub_of(w), session);
+    w->topic = hub_open(hub_of(w), session); /* before the log's length: no event is in neither */
+    w->bytes_at_open =
+        history_bytes(session_manager_logs_dir(w->service->sessions), w->tenant, session);
     w->sse = sse_new(&(struct sse_options){.bytes_max = QUEUE_BYTES,
                                            .hungry = on_hungry,
                                            .closed = on_closed,

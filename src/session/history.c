@@ -8,6 +8,7 @@
 #include "session/projection.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 /* A scan keeps at most `limit` rows: the first ones after the position when ascending, else the
    last ones before it (a window that drops its oldest). */
@@ -314,4 +315,45 @@ err history_replay(const char *logs_dir, const char *tenant, const char *session
     if (!e)
         *out_last_seq = r.last;
     return e;
+}
+
+struct head {
+    struct projection *projection;
+    int64_t left;
+};
+
+static void ignore_event(void *arg, int64_t seq, json_t *event)
+{
+    (void)arg;
+    (void)seq;
+    (void)event;
+}
+
+static bool head_line(void *arg, int64_t number, struct str line)
+{
+    (void)number;
+    struct head *h = arg;
+    h->left -= (int64_t)line.n + 1;
+    if (h->left < 0)
+        return false;
+    projection_feed(h->projection, line, ignore_event, NULL);
+    return true;
+}
+
+err history_head(const char *logs_dir, const char *tenant, const char *session, int64_t bytes,
+                 int64_t *out_seq)
+{
+    struct head h = {.projection = projection_new(session), .left = bytes};
+    err e = log_read(logs_dir, tenant, session, head_line, &h);
+    if (!e)
+        *out_seq = projection_seq(h.projection);
+    projection_free(h.projection);
+    return e;
+}
+
+int64_t history_bytes(const char *logs_dir, const char *tenant, const char *session)
+{
+    AUTO_ARENA a = arena_new();
+    struct stat st;
+    return stat(log_path(logs_dir, tenant, session, a), &st) == 0 ? st.st_size : 0;
 }

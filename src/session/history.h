@@ -25,4 +25,10 @@ typedef bool (*history_event_fn)(void *arg, int64_t seq, const json_t *event);
 err history_replay(const char *logs_dir, const char *tenant, const char *session, int64_t after_seq,
                    history_event_fn fn, void *arg, int64_t *out_last_seq);
 
+/* The seq of the last event in the first `bytes` of the log, which history_bytes gave; 0 = none. */
+err history_head(const char *logs_dir, const char *tenant, const char *session, int64_t bytes,
+                 int64_t *out_seq);
+/* How long the log is now; 0 without one. */
+int64_t history_bytes(const char *logs_dir, const char *tenant, const char *session);
+
 #endif

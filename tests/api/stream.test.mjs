@@ -106,6 +106,26 @@ test("a backlog and what is said meanwhile come in one strictly rising line", as
     assert.deepEqual(seen, seen.map((_, i) => i + 1));
 });
 
+test("whoever starts beyond the head misses nothing of what is posted after the answer", async () => {
+    const session = await job.session();
+    const batch = { events: Array.from({ length: 50 }, () => ({ type: "user.interrupt" })) };
+    for (let i = 0; i < 20; i++) {
+        await post(session, batch);
+    }
+    const first = await session.stream();
+    await first.until((frame) => frame.id === "1000");
+    await first.close();
+    for (let round = 0; round < 10; round++) {
+        const head = (await service.ok("GET", `${session.path}/events?limit=1&order=desc`)).data[0].seq;
+        const stream = await session.stream({ lastEventId: 99_999_999 });
+        const { data: [posted] } = await post(session, say("SAY hi"));
+        const frames = withId(await stream.until(isIdle));
+        await stream.close();
+        assert.equal(frames[0].data.id, posted.id);
+        assert.deepEqual(numbers(frames), frames.map((_, i) => head + 1 + i));
+    }
+});
+
 test("a message that waits can be withdrawn, the one at work cannot", async () => {
     const { session, stream } = await running();
     const { data: [second] } = await post(session, say("SAY second"));
