@@ -294,6 +294,7 @@ void calls_give_up(struct step *s)
         if (c->state != CALL_DONE)
             call_set_result(c, by_user ? STR(INTERRUPTED_RESULT) : STR(FAILED_TURN_RESULT));
         show_result(s, c);
+        step_effect(s, EFFECT_TOOL_ACK)->id = arena_strdup(s->a, c->id);
     }
     calls_clear(s->t);
 }

@@ -299,7 +299,7 @@ static void interrupting_running_tools(void **state)
     assert_string_equal(post_interrupt(s, "i1"), "inbox:i1 processed:i1 > cut cancel:a abort");
     assert_string_equal(tool_result(s, "a"), "> give:a");
     pi_result(s, "a");
-    assert_string_equal(settled_aborted(s), "idle:interrupted > status:idle");
+    assert_string_equal(settled_aborted(s), "idle:interrupted > ack:b status:idle");
     assert_string_equal(script_tell_events(s),
                         "message run_started start:1 message tool_use:a tool_use:b end:1 "
                         "tool_result:b interrupt tool_result:a idle:interrupted");
@@ -315,7 +315,7 @@ static void interrupting_calls_that_were_not_started(void **state)
     assert_string_equal(tool(s, "b"), "> give:b(cut)");
     request_done(s, "r1");
     assert_string_equal(settled_aborted(s),
-                        "result:a(cut) result:b(cut) idle:interrupted > status:idle");
+                        "result:a(cut) result:b(cut) idle:interrupted > ack:a ack:b status:idle");
 }
 
 static void interrupting_between_settled_and_the_held_span(void **state)
@@ -374,7 +374,7 @@ static void interrupting_while_a_lost_host_comes_back(void **state)
     host_lost(s);
     assert_string_equal(post_interrupt(s, "i1"),
                         "inbox:i1 processed:i1 result:a(cut) idle:interrupted run_started > cut "
-                        "cancel:a status:idle status:running warm");
+                        "cancel:a ack:a status:idle status:running warm");
     assert_string_equal(tool_result(s, "a"), "");
     assert_string_equal(opened(s), "processed:m2 > prompt(two)");
 }
@@ -476,7 +476,7 @@ static void a_host_lost_during_an_interrupt_ends_the_turn(void **state)
     struct script *s = *state;
     begin_calls(s, "a");
     post_interrupt(s, "i1");
-    assert_string_equal(host_lost(s), "result:a(cut) idle:interrupted > status:idle");
+    assert_string_equal(host_lost(s), "result:a(cut) idle:interrupted > ack:a status:idle");
 }
 
 static void a_host_lost_while_idle_is_not_missed(void **state)
@@ -496,8 +496,9 @@ static void a_host_that_keeps_dying_fails_the_turn(void **state)
     begin_calls(s, "a");
     host_lost(s);
     host_lost(s);
-    assert_string_equal(host_lost(s), "error!harness_crashed/terminal result:a(cut) "
-                                      "idle:error > cancel:a status:idle");
+    assert_string_equal(
+        host_lost(s),
+        "error!harness_crashed/terminal result:a(cut) idle:error > cancel:a ack:a status:idle");
     assert_true(turn_is_quiet(s->t));
     assert_string_equal(post(s, "m2", "two"), "inbox:m2 run_started > status:running warm open");
     assert_string_equal(opened(s), "processed:m2 > prompt(two)");
@@ -643,9 +644,9 @@ static void a_run_that_ends_in_an_exception_is_an_error(void **state)
 {
     struct script *s = *state;
     begin_calls(s, "a");
-    assert_string_equal(settled_with(s, "boom"),
-                        "error!harness_error/terminal result:a(cut) idle:error > cancel:a "
-                        "status:idle");
+    assert_string_equal(
+        settled_with(s, "boom"),
+        "error!harness_error/terminal result:a(cut) idle:error > cancel:a ack:a status:idle");
 }
 
 static void a_failed_sandbox_is_an_error_and_a_result(void **state)
@@ -824,7 +825,7 @@ static void an_interrupt_before_a_crash_leaves_the_queue(void **state)
     post_interrupt(s, "i1");
     script_restart(s, s->n);
     assert_string_equal(recover(s), "result:a(cut) idle:interrupted run_started > status:running "
-                                    "cancel:a status:idle status:running warm open");
+                                    "cancel:a ack:a status:idle status:running warm open");
     assert_string_equal(opened(s), "processed:m2 > prompt(two)");
 }
 
