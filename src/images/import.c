@@ -43,15 +43,21 @@ struct job {
 
 /* ---- the source ---- */
 
-/* oci:/a:b is the path /a:b where that exists, else the image b in /a. */
+/* oci:/a:b is the path /a:b where that exists, else the image b in /a; tags may hold : and /
+   (docker save has NAME:TAG). */
 static void split_tag(struct source *s)
 {
     struct stat st;
-    char *colon = strrchr(s->path, ':');
-    if (colon == NULL || strchr(colon, '/') || lstat(s->path, &st) == 0)
+    if (lstat(s->path, &st) == 0)
         return;
-    snprintf(s->tag, sizeof s->tag, "%s", colon + 1);
-    *colon = 0;
+    for (char *colon = s->path; (colon = strchr(colon, ':')); colon++) {
+        *colon = 0;
+        if (lstat(s->path, &st) == 0) {
+            snprintf(s->tag, sizeof s->tag, "%s", colon + 1);
+            return;
+        }
+        *colon = ':';
+    }
 }
 
 static err parse_source(const char *text, struct source *out)

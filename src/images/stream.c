@@ -78,8 +78,7 @@ static ssize_t read_plain(struct archive *a, void *arg, const void **out)
         return give_up(s, a);
     }
     if ((uint64_t)n > s->max_tar_bytes - s->tar_bytes) {
-        fail(E_TOO_LARGE,
-             "the archive unpacks to more than %llu bytes (--max-mib, --max-entries)",
+        fail(E_TOO_LARGE, "the archive unpacks to more than %llu bytes (--max-mib, --max-entries)",
              (unsigned long long)s->max_tar_bytes);
         return give_up(s, a);
     }
