@@ -155,9 +155,9 @@ static err serve_ack(int fd, json_t *take_request)
 static err serve_exec(int fd, json_t *take_request)
 {
     AUTO_JSON request = take_request;
-    const char *message = NULL;
-    err e = exec_serve(fd, request, &message);
-    return message ? send_error(fd, "internal", message) : e;
+    const char *code = "internal", *message = NULL;
+    err e = exec_serve(fd, request, &code, &message);
+    return message ? send_error(fd, code, message) : e;
 }
 
 static const struct {

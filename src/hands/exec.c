@@ -387,10 +387,19 @@ static err finish(struct exec *x)
     return frame_write(x->fd, FRAME_EXIT, buf_str(&text));
 }
 
-err exec_serve(int fd, const json_t *request, const char **out_message)
+/* Of why nothing could be started: is there no such program, or did it not run? */
+static const char *start_code(int rc)
+{
+    if (rc == ENOENT || rc == ENOTDIR)
+        return "not_found";
+    return rc == EACCES || rc == ENOEXEC || rc == EISDIR ? "cannot_run" : "internal";
+}
+
+err exec_serve(int fd, const json_t *request, const char **out_code, const char **out_message)
 {
     char **argv = string_array(json_object_get(request, "argv"));
     if (argv == NULL) {
+        *out_code = "bad_frame";
         *out_message = "EXEC needs argv, 1 to 4096 strings without NUL";
         return 0;
     }
@@ -415,6 +424,7 @@ err exec_serve(int fd, const json_t *request, const char **out_message)
         e = finish(&x);
     } else {
         fail(E_IO, "cannot start %s: %s", argv[0], strerror(rc));
+        *out_code = start_code(rc);
         *out_message = err_text();
     }
     close_all(&x);

@@ -26,7 +26,8 @@
    RESULT {isError, content:[{type:"text",text}|{type:"image",mimeType,data}], details?,
    interrupted?, durationMs}: what Pi's own tool would have returned, byte for byte (facts: R33,
    R34, R54). For edit, `details` holds {oldText, newText} of the whole file and the host makes diff
-   and patch (R54). ERROR {code, message}: code is unknown_call | bad_frame | busy | internal. */
+   and patch (R54). ERROR {code, message}: code is unknown_call | bad_frame | busy | internal, and
+   of EXEC not_found | cannot_run (the program). */
 #ifndef HANDS_FRAMES_H
 #define HANDS_FRAMES_H
 
