@@ -41,8 +41,8 @@ size_t makers_poll(const struct makers *s, struct pollfd *out);
 void makers_readable(struct makers *s, int fd, int64_t now_ms);
 /* Any pid; status as of waitpid. */
 void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms);
-/* Ends makers that ran too long, and keeps spare ones waiting for work. Returns when to call again, INT64_MAX
-   if never. */
+/* Ends makers that ran too long, and keeps spare ones waiting for work. Returns when to call again,
+   INT64_MAX if never. */
 int64_t makers_tick(struct makers *s, int64_t now_ms);
 /* Whoever asked is gone: what waits is dropped, what runs finishes unheard. */
 void makers_forget(struct makers *s);

@@ -419,7 +419,8 @@ static void host_replied(struct step *s, const struct turn_input *in)
 {
     struct turn *t = s->t;
     bool starts_run = strcmp(in->name, "prompt") == 0 || strcmp(in->name, "resume") == 0;
-    bool ends_run = t->aborting && strcmp(in->name, "abort") == 0; /* refused: nothing to wait for */
+    bool ends_run =
+        t->aborting && strcmp(in->name, "abort") == 0; /* refused: nothing to wait for */
     if (in->ok || !t->running || !t->in_run || !(starts_run || ends_run))
         return;
     t->in_run = false;

@@ -17,10 +17,11 @@ const SECOND = 'SAY "Two." CALL bash {"command":"echo a"} ;; bash {"command":"ec
 
 const ofType = (events, type) => events.filter((event) => event.type === type);
 
-/** Session ids that differ from the original in their last two characters. */
+/** Ids that differ from the original in their last three characters, and from each other. */
 function cloneId(id, n) {
     const alphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    return id.slice(0, -2) + alphabet[Math.floor(n / 32)] + alphabet[n % 32];
+    const other = alphabet[(alphabet.indexOf(id.at(-3)) + 1) % 32];
+    return id.slice(0, -3) + other + alphabet[Math.floor(n / 32)] + alphabet[n % 32];
 }
 
 describe("a service cut off after any line", { skip: serviceMissing }, () => {
