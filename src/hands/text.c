@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <utf8proc.h>
 
 #define REPLACEMENT "\xef\xbf\xbd"
 #define INSPECT_MAX 128
@@ -132,18 +133,58 @@ const char *text_number(double value, char out[TEXT_NUMBER_MAX])
     return out;
 }
 
-static bool is_blank(char c)
+/* JavaScript's white space and line terminators. */
+static bool is_blank(utf8proc_int32_t c)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+    return c == ' ' || (c >= '\t' && c <= '\r') || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000 || c == 0xfeff;
+}
+
+struct str text_trim_end(struct str s)
+{
+    while (s.n > 0) {
+        size_t at = s.n - 1;
+        while (at > 0 && s.n - at < 4 && ((unsigned char)s.p[at] & 0xc0) == 0x80)
+            at--;
+        utf8proc_int32_t c;
+        if (utf8proc_iterate((const utf8proc_uint8_t *)s.p + at, (utf8proc_ssize_t)(s.n - at), &c) <
+                1 ||
+            !is_blank(c))
+            break;
+        s.n = at;
+    }
+    return s;
 }
 
 struct str text_trim(struct str s)
 {
-    while (s.n > 0 && is_blank(s.p[s.n - 1]))
-        s.n--;
-    while (s.n > 0 && is_blank(s.p[0]))
-        s = (struct str){s.p + 1, s.n - 1};
+    s = text_trim_end(s);
+    utf8proc_int32_t c;
+    while (s.n > 0) {
+        utf8proc_ssize_t n =
+            utf8proc_iterate((const utf8proc_uint8_t *)s.p, (utf8proc_ssize_t)s.n, &c);
+        if (n < 1 || !is_blank(c))
+            break;
+        s = (struct str){s.p + n, s.n - (size_t)n};
+    }
     return s;
+}
+
+void text_lower(struct str s, struct buf *out)
+{
+    for (size_t at = 0; at < s.n;) {
+        utf8proc_int32_t c;
+        utf8proc_uint8_t bytes[4];
+        utf8proc_ssize_t n =
+            utf8proc_iterate((const utf8proc_uint8_t *)s.p + at, (utf8proc_ssize_t)(s.n - at), &c);
+        if (n < 1) {
+            buf_add_char(out, s.p[at++]);
+            continue;
+        }
+        buf_add(out, bytes, (size_t)utf8proc_encode_char(utf8proc_tolower(c), bytes));
+        at += (size_t)n;
+    }
 }
 
 static char inspect_quote(struct str s)

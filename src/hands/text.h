@@ -25,7 +25,10 @@ void text_decode_all(struct str bytes, struct buf *out);
 const char *text_size(uint64_t bytes, char out[TEXT_SIZE_MAX]); /* 512B, 50.0KB, 1.5MB */
 #define TEXT_NUMBER_MAX 40
 const char *text_number(double value, char out[TEXT_NUMBER_MAX]); /* as JavaScript prints it */
-struct str text_trim(struct str s); /* without ASCII blanks and line ends around it */
+/* Without the blanks and line ends around it, or behind it, as JavaScript's trim knows them. */
+struct str text_trim(struct str s);
+struct str text_trim_end(struct str s);
+void text_lower(struct str s, struct buf *out); /* toLowerCase, but for its special cases */
 /* As util.inspect shows a string: quoted, escaped, at most 128 characters and "...". */
 void text_inspect(struct str s, struct buf *out);
 

@@ -16,7 +16,7 @@ const char *tool_rg_path = SANDBOX_RG;
 #define RESULT_MAX (FRAME_MAX - (1u << 20))
 
 static const struct tool *const tools[] = {&tool_bash, &tool_read, &tool_write, &tool_edit,
-                                           &tool_grep, &tool_ls,   NULL};
+                                           &tool_grep, &tool_find, &tool_ls,    NULL};
 
 void tool_text(struct tool_result *out, struct str text)
 {

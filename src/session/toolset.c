@@ -1,6 +1,6 @@
 #include "session/toolset.h"
 
-const char *const toolset_builtin[] = {"read", "bash", "edit", "write", "grep", "ls", NULL};
+const char *const toolset_builtin[] = {"read", "bash", "edit", "write", "grep", "find", "ls", NULL};
 
 static const json_t *config_of(const json_t *tools, const char *name)
 {

@@ -14,6 +14,23 @@ process.env.HOME = path.join(root, "home");
 const bin = path.join(process.env.HOME, ".pi/agent/bin"); // where Pi looks for its programs first
 fs.mkdirSync(bin, { recursive: true });
 fs.symlinkSync(path.resolve("build/runtime/rg"), path.join(bin, "rg"));
+
+// Pi's find runs fd. Debian 12 has fd 8.6, which obeys .gitignore in repositories only and lacks Pi's
+// --no-require-git: there the folder becomes a repository while fd runs, and fd leaves .git out again.
+const FD = `#!/bin/bash
+args=() plain=no
+for a; do if [ "$a" = --no-require-git ]; then plain=yes; else args+=("$a"); fi; done
+if [ $plain = no ] || ! PROGRAM --version | grep -q " 8\\."; then exec PROGRAM "$@"; fi
+mkdir WORK/.git
+PROGRAM --exclude .git "\${args[@]}"
+status=$?
+rmdir WORK/.git
+exit $status
+`;
+const program = ["/usr/bin/fdfind", "/usr/bin/fd"].find((file) => fs.existsSync(file));
+if (program) fs.writeFileSync(path.join(bin, "fd"), FD.replaceAll("PROGRAM", program).replaceAll("WORK", cwd), { mode: 0o755 });
+export const noFd = program ? false : "Pi's find needs fd: apt-get install fd-find";
+
 export const pi = await import(pathToFileURL(path.resolve("build/runtime/pi/dist/bundle/index.js")));
 
 const tools = {
