@@ -48,8 +48,9 @@ enum kind {
 
 struct token {
     uint8_t kind;
-    struct str literal; /* bytes of one character */
-    struct set set;
+    struct str literal;      /* bytes of one character */
+    struct set set;          /* of a class, */
+    bool negated;            /* which may mean every other byte */
     struct tokens *branches; /* of alternatives */
     size_t branches_n;
 };
@@ -90,6 +91,24 @@ static void set_add(struct set *s, unsigned from, unsigned to)
 static bool set_has(const struct set *s, unsigned char b)
 {
     return s->bits[b >> 6] >> (b & 63) & 1;
+}
+
+static struct set set_inverse(struct set s)
+{
+    for (int i = 0; i < 4; i++)
+        s.bits[i] = ~s.bits[i];
+    return s;
+}
+
+/* With both cases of each ASCII letter it holds. */
+static struct set set_fold(struct set s)
+{
+    for (unsigned c = 'a'; c <= 'z'; c++)
+        if (set_has(&s, (unsigned char)c) || set_has(&s, (unsigned char)(c - 32))) {
+            set_add(&s, c, c);
+            set_add(&s, c - 32, c - 32);
+        }
+    return s;
 }
 
 static struct str peek(const struct parser *p)
@@ -323,11 +342,9 @@ static bool parse_class(struct parser *p)
         set_add(&r.set, '-', '-');
     if (!add_pending(p, &r))
         return false;
-    if (negated)
-        for (int i = 0; i < 4; i++)
-            r.set.bits[i] = ~r.set.bits[i];
-    p->has_capital |= set_shows_capital(&r.set);
-    push(p, (struct token){.kind = TOKEN_CLASS, .set = r.set});
+    struct set shown = negated ? set_inverse(r.set) : r.set;
+    p->has_capital |= set_shows_capital(&shown);
+    push(p, (struct token){.kind = TOKEN_CLASS, .set = r.set, .negated = negated});
     return true;
 }
 
@@ -390,12 +407,6 @@ static uint32_t add_state(struct glob *g, struct state s)
 
 static uint32_t add_set(struct glob *g, struct set set, uint32_t next)
 {
-    if (g->ignore_case)
-        for (unsigned c = 'a'; c <= 'z'; c++)
-            if (set_has(&set, (unsigned char)c) || set_has(&set, (unsigned char)(c - 32))) {
-                set_add(&set, c, c);
-                set_add(&set, c - 32, c - 32);
-            }
     if (g->sets_n == g->sets_cap) {
         g->sets_cap = g->sets_cap ? g->sets_cap * 2 : 32;
         g->sets = mem_realloc(g->sets, size_mul(g->sets_cap, sizeof *g->sets));
@@ -408,7 +419,7 @@ static uint32_t add_byte(struct glob *g, unsigned char b, uint32_t next)
 {
     struct set set = {0};
     set_add(&set, b, b);
-    return add_set(g, set, next);
+    return add_set(g, g->ignore_case ? set_fold(set) : set, next);
 }
 
 static uint32_t add_split(struct glob *g, uint32_t a, uint32_t b)
@@ -432,6 +443,13 @@ static uint32_t add_loop(struct glob *g, bool slash, uint32_t next)
     uint32_t byte = add_set(g, all_bytes(slash), split);
     g->states[split].next = byte;
     return split;
+}
+
+/* What is not in [^a] is neither a nor, when case does not count, A. */
+static uint32_t add_class(struct glob *g, const struct token *t, uint32_t next)
+{
+    struct set set = g->ignore_case ? set_fold(t->set) : t->set;
+    return add_set(g, t->negated ? set_inverse(set) : set, next);
 }
 
 static uint32_t add_tokens(struct glob *g, const struct tokens *t, uint32_t next);
@@ -466,7 +484,7 @@ static uint32_t add_token(struct glob *g, const struct token *t, uint32_t next)
     case TOKEN_MIDDLE: /* a slash, or anything between two */
         return add_byte(g, '/', add_split(g, next, add_loop(g, true, add_byte(g, '/', next))));
     case TOKEN_CLASS:
-        return add_set(g, t->set, next);
+        return add_class(g, t, next);
     case TOKEN_ALTERNATIVES:
         return add_alternatives(g, t, next);
     }
