@@ -170,8 +170,16 @@ err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session
         *out_fresh = fresh;
     }
     pthread_mutex_unlock(&e->verb_lock);
-    drop_entry(s, e);
+    if (failed) /* else the caller's use keeps it, until sandboxes_release */
+        drop_entry(s, e);
     return failed;
+}
+
+void sandboxes_release(struct sandboxes *s, const char *session)
+{
+    struct entry *e = take_entry(s, "", session);
+    drop_entry(s, e);
+    drop_entry(s, e);
 }
 
 void sandboxes_forget(struct sandboxes *s, const char *session)
@@ -183,31 +191,43 @@ void sandboxes_forget(struct sandboxes *s, const char *session)
     drop_entry(s, e);
 }
 
-static err end_sandbox(struct sandboxes *s, const char *tenant, const char *session,
-                       enum parent_verb verb)
+static bool is_used(struct sandboxes *s, const struct entry *e)
+{
+    AUTO_LOCK(&s->table_lock);
+    return e->users > 1; /* the caller is one */
+}
+
+static err end_locked(struct sandboxes *s, struct entry *e, enum parent_verb verb)
+{
+    struct parent_message m = {.verb = verb};
+    fill_spec(&m.sandbox.spec, e->tenant, e->session, NULL);
+    m.sandbox.grace_ms = STOP_GRACE_MS;
+    TRY(parent_call(s->parent, &m, NULL));
+    e->running = false;
+    return 0;
+}
+
+err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session)
 {
     struct entry *e = take_entry(s, tenant, session);
     pthread_mutex_lock(&e->verb_lock);
-    struct parent_message m = {.verb = verb};
-    fill_spec(&m.sandbox.spec, tenant, session, NULL);
-    m.sandbox.grace_ms = STOP_GRACE_MS;
-    err failed = parent_call(s->parent, &m, NULL);
-    if (!failed)
-        e->running = false;
+    bool used = is_used(s, e); /* a turn began meanwhile */
+    err failed = used ? 0 : end_locked(s, e, PARENT_SANDBOX_STOP);
+    if (!used && !failed)
+        failed = record_state(s, tenant, session, "stopped");
     pthread_mutex_unlock(&e->verb_lock);
     drop_entry(s, e);
     return failed;
 }
 
-err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session)
-{
-    TRY(end_sandbox(s, tenant, session, PARENT_SANDBOX_STOP));
-    return record_state(s, tenant, session, "stopped");
-}
-
 err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *session)
 {
-    return end_sandbox(s, tenant, session, PARENT_SANDBOX_DESTROY);
+    struct entry *e = take_entry(s, tenant, session);
+    pthread_mutex_lock(&e->verb_lock);
+    err failed = end_locked(s, e, PARENT_SANDBOX_DESTROY);
+    pthread_mutex_unlock(&e->verb_lock);
+    drop_entry(s, e);
+    return failed;
 }
 
 bool sandboxes_known(struct sandboxes *s, const char *session)

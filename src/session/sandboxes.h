@@ -20,8 +20,11 @@ void sandboxes_free(struct sandboxes *s);
    anything elsewhere. */
 err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
                     const char *environment_json, char out_socket[108], bool *out_fresh);
+/* Ends the use that each successful sandboxes_start began. */
+void sandboxes_release(struct sandboxes *s, const char *session);
 /* Somebody could not reach it: the next start asks the parent again. */
 void sandboxes_forget(struct sandboxes *s, const char *session);
+/* Not while somebody uses it: then nothing happens, and the next sweep asks again. */
 err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session);
 err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *session);
 /* R35: destroys sandboxes without a live session; corrects rows whose sandbox is gone or crashed.

@@ -17,6 +17,7 @@ struct job {
     char *call, *name, *environment;
     struct buf input;
     uint64_t offset;
+    unsigned uses; /* of the sandbox, by this job */
 };
 
 static struct job *job_new(struct live *l, const char *call, const char *name, struct str input)
@@ -32,8 +33,18 @@ static struct job *job_new(struct live *l, const char *call, const char *name, s
     return j;
 }
 
+static err start_sandbox(struct job *j, char out_socket[108], bool *out_fresh)
+{
+    TRY(sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, out_socket,
+                        out_fresh));
+    j->uses++;
+    return 0;
+}
+
 static void job_free(struct job *j)
 {
+    for (; j->uses > 0; j->uses--)
+        sandboxes_release(j->m->sandboxes, j->session);
     AUTO_LOCK(&j->m->table_lock);
     j->m->tool_threads--;
     mem_free(j->call);
@@ -116,8 +127,7 @@ static err call_in_sandbox(struct job *j, struct buf *result, bool *out_started)
     bool fresh = false;
     *out_started = false;
     for (int attempt = 0;; attempt++) {
-        TRY(sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, socket,
-                            &fresh));
+        TRY(start_sandbox(j, socket, &fresh));
         *out_started = true;
         struct hands_call call = call_of(j);
         err e = hands_call(socket, &call, result);
@@ -163,7 +173,7 @@ static void *attach_thread(void *arg)
     char socket[108];
     bool fresh = false;
     struct hands_call call = call_of(j);
-    if (sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, socket, &fresh))
+    if (start_sandbox(j, socket, &fresh))
         sandbox_failed(j);
     else if (!hands_attach(socket, &call, &result))
         post_result(j, buf_str(&result));
@@ -187,8 +197,7 @@ static void *cancel_thread(void *arg)
     struct job *j = arg;
     char socket[108];
     bool fresh = false;
-    if (sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, socket, &fresh) ||
-        hands_cancel(socket, j->call, CANCEL_GRACE_MS))
+    if (start_sandbox(j, socket, &fresh) || hands_cancel(socket, j->call, CANCEL_GRACE_MS))
         log_warn("cannot cancel the call %s: %s", j->call, err_text());
     job_free(j);
     return NULL;
@@ -205,8 +214,7 @@ static void *ack_thread(void *arg)
     char socket[108];
     bool fresh = false;
     /* Not heard is not lost: the sandbox forgets its oldest results itself. */
-    if (sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, socket, &fresh) ||
-        hands_ack(socket, j->call))
+    if (start_sandbox(j, socket, &fresh) || hands_ack(socket, j->call))
         log_debug("cannot acknowledge the call %s: %s", j->call, err_text());
     job_free(j);
     return NULL;
@@ -224,7 +232,7 @@ static void *warm_thread(void *arg)
     log_bind(NULL, j->session);
     char socket[108];
     bool fresh = false;
-    if (sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, socket, &fresh))
+    if (start_sandbox(j, socket, &fresh))
         log_warn("the sandbox does not start: %s", err_text()); /* the first tool call reports it */
     job_free(j);
     return NULL;
