@@ -1,5 +1,6 @@
 /* The command line: one row a command, one file a command (or a family of them). A command gets its
-   options already parsed and returns the exit status: 0 done, 1 it failed, 2 it was called wrongly.
+   options already parsed and returns the exit status: 0 done, 1 it failed, 2 it was called wrongly
+   (125 where the status is that of a command behind --).
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -23,6 +24,7 @@ struct invocation;
 struct command {
     const char *name;      /* "serve", or two words: "key create" */
     const char *arguments; /* "SESSION"; "" for none */
+    const char *rest; /* "CMD…": one or more words behind --, taken as they are; NULL: none */
     const char *summary;
     const struct option *options; /* ended by .name NULL */
     int (*run)(const struct invocation *call);
@@ -33,6 +35,8 @@ struct invocation {
     const char *values[OPTIONS_MAX]; /* by row of command->options; NULL: not given */
     const char *arguments[ARGUMENTS_MAX];
     size_t argument_count;
+    char *const *rest; /* into argv */
+    size_t rest_count;
 };
 
 /* 0, or an exit status after telling the person what is wrong. argv starts behind the command's

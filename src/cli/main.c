@@ -106,7 +106,10 @@ static void print_help(void)
     printf("pi-managed %s: runs Pi coding agents durably, in sandboxes.\n\n", PM_VERSION);
     for (size_t i = 0; i < COMMAND_COUNT; i++) {
         char left[48];
-        snprintf(left, sizeof left, "%s %s", commands[i]->name, commands[i]->arguments);
+        const struct command *c = commands[i];
+        snprintf(left, sizeof left, "%s %s%s%s%s", c->name, c->arguments,
+                 c->rest && c->arguments[0] ? " " : "", c->rest ? "-- " : "",
+                 c->rest ? c->rest : "");
         printf("  %-32s %s\n", left, commands[i]->summary);
     }
     printf("\npi-managed COMMAND --help shows its options.\n");
@@ -143,7 +146,7 @@ static int unknown_command(int argc, char **argv)
 
 static bool asks_help(int argc, char **argv)
 {
-    for (int i = 0; i < argc; i++) {
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return true;
     }

@@ -8,11 +8,18 @@
 #include "base/err.h"
 
 #define VARIABLE_MAX 64
+#define STATUS_USAGE 2
+#define STATUS_USAGE_OF_COMMAND 125 /* 2 could be the status of the command behind -- */
+
+static int usage_status(const struct command *command)
+{
+    return command->rest ? STATUS_USAGE_OF_COMMAND : STATUS_USAGE;
+}
 
 static int wrong(const struct command *command, const char *text, const char *word)
 {
     fprintf(stderr, "pi-managed %s: %s %s\n", command->name, text, word);
-    return 2;
+    return usage_status(command);
 }
 
 static int distance(const char *a, const char *b)
@@ -61,7 +68,7 @@ static int unknown_option(const struct command *command, const char *word)
     if (near)
         fprintf(stderr, "; do you mean --%s?", near);
     fprintf(stderr, "\nSee: pi-managed %s --help\n", command->name);
-    return 2;
+    return usage_status(command);
 }
 
 static int find_option(const struct command *command, const char *name, size_t n)
@@ -110,21 +117,31 @@ int options_parse(const struct command *command, int argc, char **argv, struct i
 {
     *out = (struct invocation){.command = command};
     for (int i = 0; i < argc;) {
+        if (command->rest && strcmp(argv[i], "--") == 0) {
+            out->rest = argv + i + 1;
+            out->rest_count = (size_t)(argc - i - 1);
+            break;
+        }
         if (strncmp(argv[i], "--", 2) == 0) {
             int used = take_option(out, argc - i, argv + i);
             if (used == 0)
-                return 2;
+                return usage_status(command);
             i += used;
             continue;
         }
         if (argv[i][0] == '-' && argv[i][1])
             return wrong(command, "options start with two dashes, not like", argv[i]);
         if (out->argument_count >= wanted_arguments(command))
-            return wrong(command, "this word is one too many:", argv[i]);
+            return wrong(command,
+                         command->rest ? "the command comes behind --, and this word before it:"
+                                       : "this word is one too many:",
+                         argv[i]);
         out->arguments[out->argument_count++] = argv[i++];
     }
     if (out->argument_count < wanted_arguments(command))
         return wrong(command, "this must be given:", command->arguments);
+    if (command->rest && out->rest_count == 0)
+        return wrong(command, "this must be given: --", command->rest);
     return 0;
 }
 
@@ -158,9 +175,10 @@ bool option_flag(const struct invocation *call, const char *name)
 
 void command_help(const struct command *command)
 {
-    printf("pi-managed %s%s%s%s\n\n%s\n", command->name,
+    printf("pi-managed %s%s%s%s%s%s\n\n%s\n", command->name,
            command->options[0].name ? " [options]" : "", command->arguments[0] ? " " : "",
-           command->arguments, command->summary);
+           command->arguments, command->rest ? " -- " : "", command->rest ? command->rest : "",
+           command->summary);
     if (command->options[0].name)
         printf("\n");
     for (const struct option *o = command->options; o->name; o++) {

@@ -63,12 +63,12 @@ static err own(int dir, const char *name, bool folder, uid_t uid, mode_t mode)
     return 0;
 }
 
-static err lock_data(int dir, const char *path, int *out_lock)
+static err lock_data(int dir, const char *path, int kind, int *out_lock)
 {
     AUTO_FD fd = openat(dir, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
         return fail_errno("create %s/lock", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+    if (flock(fd, kind | LOCK_NB) < 0)
         return errno == EWOULDBLOCK
                    ? fail(E_CONFLICT,
                           "another pi-managed serves %s. Stop it first, or choose another "
@@ -99,7 +99,7 @@ static err set_up_folders(int dir, uid_t control)
     return 0;
 }
 
-err data_open(const char *path, uid_t control, struct data_dir *out)
+static err open_locked(const char *path, uid_t control, int kind, struct data_dir *out)
 {
     struct data_dir d = {.lock = -1};
     TRY(make_parents(path));
@@ -109,12 +109,22 @@ err data_open(const char *path, uid_t control, struct data_dir *out)
     if (dir < 0)
         return fail_errno("open the data directory %s", d.path);
     AUTO_FD lock = -1;
-    TRY(lock_data(dir, d.path, &lock));
+    TRY(lock_data(dir, d.path, kind, &lock));
     TRY(set_up_folders(dir, control));
     d.fresh = faccessat(dir, "control.db", F_OK, AT_SYMLINK_NOFOLLOW) != 0;
     d.lock = fd_take(&lock);
     *out = d;
     return 0;
+}
+
+err data_open(const char *path, uid_t control, struct data_dir *out)
+{
+    return open_locked(path, control, LOCK_EX, out);
+}
+
+err data_open_shared(const char *path, uid_t control, struct data_dir *out)
+{
+    return open_locked(path, control, LOCK_SH, out);
 }
 
 void data_close(struct data_dir *d)
@@ -176,9 +186,12 @@ err data_short_path(const struct data_dir *d, char *out, size_t cap)
     crypto_generichash(hash, sizeof hash, (const unsigned char *)d->path, strlen(d->path), NULL, 0);
     sodium_bin2hex(hex, sizeof hex, hash, sizeof hash);
     snprintf(name, sizeof name, "%s/%s", folder, hex);
-    if (unlink(name) < 0 && errno != ENOENT)
+    char there[PATH_MAX];
+    ssize_t n = readlink(name, there, sizeof there);
+    bool linked = n >= 0 && str_is((struct str){there, (size_t)n}, d->path);
+    if (!linked && unlink(name) < 0 && errno != ENOENT)
         return fail_errno("replace %s", name);
-    if (symlink(d->path, name) < 0)
+    if (!linked && symlink(d->path, name) < 0)
         return fail_errno("link %s", name);
     snprintf(out, cap, "%s", name);
     return 0;

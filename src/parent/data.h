@@ -28,6 +28,9 @@ struct data_dir {
 /* Makes what is missing, mends owners and modes. `control` owns control's part (equal to the
    caller's uid where zones are not separated). E_CONFLICT when another service holds it. */
 err data_open(const char *path, uid_t control, struct data_dir *out);
+/* The same for commands that work beside each other while no service runs: they share the lock, a
+   service is kept out until the last of them is done. */
+err data_open_shared(const char *path, uid_t control, struct data_dir *out);
 void data_close(struct data_dir *d);
 /* Reads DATA/keys/<name>, n bytes, or makes it of random ones. */
 err data_key(const struct data_dir *d, const char *name, unsigned char *out, size_t n);

@@ -17,12 +17,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "parent/maker.h"
+#include "parent/ranges.h"
 #include "parent/roles.h"
 
 #define WAITING_MAX 1024
-#define UID_FIRST 1000000u
-#define UID_COUNT 65536u
-#define UID_RANGES 60000u /* the last one ends below 2^32 */
 /* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
    one for the START that follows at once. */
 #define SPARES 2
@@ -145,59 +143,6 @@ static void refuse(struct makers *s, const struct parent_message *request, err e
     mem_free(reply);
 }
 
-/* Ranges of ids: DATA/sandboxes/<id>/uid-base holds the one of each sandbox. */
-
-static err read_uid_base(const struct makers *s, const char *id, uint32_t *out)
-{
-    char path[PATH_MAX];
-    uint64_t value;
-    AUTO_BUF text = {0};
-    snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
-    TRY(fd_read_file(path, 16, &text));
-    if (!str_to_u64(buf_str(&text), &value) || value < UID_FIRST ||
-        value >= UID_FIRST + (uint64_t)UID_RANGES * UID_COUNT ||
-        value % UID_COUNT != UID_FIRST % UID_COUNT)
-        return fail(E_INVALID, "%s does not hold the first id of a range", path);
-    *out = (uint32_t)value;
-    return 0;
-}
-
-static err mark_used_ranges(const struct makers *s, unsigned char *used)
-{
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/sandboxes", s->o.data_dir);
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return fail_errno("open %s", path);
-    for (struct dirent *d; (d = readdir(dir));) {
-        uint32_t base;
-        if (id_valid(str_of(d->d_name), "sess") && read_uid_base(s, d->d_name, &base) == 0)
-            used[(base - UID_FIRST) / UID_COUNT] = 1;
-    }
-    closedir(dir);
-    return 0;
-}
-
-static err choose_uid_base(const struct makers *s, const char *id, uint32_t *out)
-{
-    unsigned char *used = mem_alloc(UID_RANGES);
-    err e = mark_used_ranges(s, used);
-    uint32_t n = 0;
-    while (!e && n < UID_RANGES && used[n])
-        n++;
-    mem_free(used);
-    TRY(e);
-    if (n == UID_RANGES)
-        return fail(E_QUOTA, "all %u ranges of user ids are in use", UID_RANGES);
-    char path[PATH_MAX], text[16];
-    uint32_t base = UID_FIRST + n * UID_COUNT;
-    snprintf(path, sizeof path, "%s/sandboxes/%s/uid-base", s->o.data_dir, id);
-    int length = snprintf(text, sizeof text, "%u", base);
-    TRY(fd_write_file_atomic(path, (struct str){text, (size_t)length}, 0600));
-    *out = base;
-    return 0;
-}
-
 /* The sandbox's folder, made at CREATE only: START of an unknown sandbox is E_NOT_FOUND. */
 static err prepare_folder(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
@@ -210,9 +155,9 @@ static err prepare_folder(struct makers *s, const struct parent_message *m, stru
         return fail(E_NOT_FOUND, "sandbox %s was not created", r->spec.id);
     if (!s->o.uid_ranges)
         return 0;
-    err e = read_uid_base(s, r->spec.id, &r->uid_base);
+    err e = range_read(s->o.data_dir, r->spec.id, &r->uid_base);
     return e == E_NOT_FOUND && m->verb == PARENT_SANDBOX_CREATE
-               ? choose_uid_base(s, r->spec.id, &r->uid_base)
+               ? range_choose(s->o.data_dir, r->spec.id, &r->uid_base)
                : e;
 }
 

@@ -91,9 +91,28 @@ static void a_near_name_is_suggested_and_a_far_one_is_not(void **state)
     assert_null(nearest_name(longest, names));
 }
 
+static void words_behind_two_dashes_are_left_as_they_are(void **state)
+{
+    (void)state;
+    static const struct command running = {
+        .name = "run", .arguments = "NAME", .rest = "CMD…", .options = options};
+    struct invocation call;
+    assert_int_equal(PARSE(running, &call, "--json", "it", "--", "ls", "--data", "-l", "--"), 0);
+    assert_true(option_flag(&call, "json"));
+    assert_string_equal(call.arguments[0], "it");
+    assert_int_equal(call.rest_count, 4);
+    assert_string_equal(call.rest[1], "--data");
+    assert_string_equal(call.rest[3], "--");
+    assert_int_equal(PARSE(running, &call, "it"), 125);
+    assert_int_equal(PARSE(running, &call, "it", "--"), 125);
+    assert_int_equal(PARSE(running, &call, "it", "ls"), 125);
+    assert_int_equal(PARSE(bare, &call, "--", "ls"), 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_behind_two_dashes_are_left_as_they_are),
         cmocka_unit_test(both_spellings_of_a_value_are_taken),
         cmocka_unit_test(the_line_wins_over_the_environment_and_that_over_the_fallback),
         cmocka_unit_test(a_flag_in_the_environment_can_be_off),
