@@ -69,6 +69,10 @@ unit: $(UNIT)
 $(BUILD)/tests/support/%: tests/support/%.c $(BUILD)/libpm.a
 	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) $(PKG_CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
 
+# Runs inside a sandbox too: one static program, never sanitized.
+$(BUILD)/tests/support/attack: tests/support/attack.c
+	@mkdir -p $(@D); echo "  CC   $< (static)"; $(CC) -std=gnu17 -D_GNU_SOURCE -O1 $(WARN) -static -s -o $@ $<
+
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
 	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
 

@@ -30,7 +30,8 @@ export async function startHands(folder, env = {}) {
     return new Hands(child, socket);
 }
 
-class Hands {
+export class Hands {
+    // `child` is ours to stop, or null: a sandbox's pi-hands.
     constructor(child, socket) {
         this.child = child;
         this.socket = socket;
@@ -64,6 +65,15 @@ class Hands {
         const last = frames.at(-1);
         if (last?.type !== "RESULT") throw new Error(`no result: ${last?.type} ${last?.payload}`);
         return JSON.parse(last.payload.toString());
+    }
+
+    // A plain process: {code, out}, standard output and error together.
+    async exec(argv, more = {}) {
+        const frames = await this.converse("EXEC", { argv, ...more });
+        const out = frames.filter((f) => f.type === "STDOUT" || f.type === "STDERR").map((f) => f.payload);
+        const last = frames.at(-1);
+        if (last?.type !== "EXIT") throw new Error(`no exit: ${last?.type} ${last?.payload}`);
+        return { code: JSON.parse(last.payload).code, out: Buffer.concat(out).toString() };
     }
 
     async stop() {

@@ -88,6 +88,10 @@ static int deny_arguments(scmp_filter_ctx filter)
     for (size_t i = 0; r == 0 && i < sizeof requests / sizeof *requests; i++)
         r = seccomp_rule_add(filter, eperm, SCMP_SYS(ioctl), 1,
                              SCMP_A1(SCMP_CMP_MASKED_EQ, UINT32_MAX, requests[i]));
+    /* Nobody inside sets limits for pi-hands, which has the same user. */
+    if (r == 0)
+        r = seccomp_rule_add(filter, eperm, SCMP_SYS(prlimit64), 2,
+                             SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, 1), SCMP_A2(SCMP_CMP_NE, 0));
     return r;
 }
 
