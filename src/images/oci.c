@@ -31,9 +31,10 @@ const char *oci_architecture(void)
 static err read_object(struct str text, const char *what, json_t **out)
 {
     json_t *j;
+    char shown[IMAGE_SHOWN_MAX];
     err e = json_read(text, &j);
-    if (e)
-        return fail(E_INVALID, "%s is no valid JSON: %s", what, err_text());
+    if (e) /* its words may quote what stands there */
+        return fail(E_INVALID, "%s is no valid JSON: %s", what, image_shown(err_text(), shown));
     if (!json_is_object(j)) {
         json_decref(j);
         return fail(E_INVALID, "%s is no JSON object", what);
@@ -311,10 +312,11 @@ static err no_docker_image(const json_t *list, const char *tag, bool several)
 err docker_choose(struct str text, const char *tag, struct docker_image *out)
 {
     AUTO_JSON list = NULL;
+    char shown[IMAGE_SHOWN_MAX];
     err e = json_read(text, &list);
     if (e || !json_is_array(list))
         return fail(E_INVALID, "manifest.json is no list of images%s%s", e ? ": " : "",
-                    e ? err_text() : "");
+                    e ? image_shown(err_text(), shown) : "");
     const json_t *found = NULL;
     size_t i;
     json_t *image;
