@@ -10,7 +10,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
 #include "base/tree.h"
@@ -214,10 +213,10 @@ static err open_parent(struct unpack *u, char *path, bool make, int *out_folder,
 static err note_time(struct unpack *u, const char *path, struct timespec mtime)
 {
     struct noted_time note = {.mtime = mtime, .path_bytes = (uint32_t)strlen(path)};
-    AUTO_BUF bytes = {0};
-    buf_add(&bytes, &note, sizeof note);
-    buf_add(&bytes, path, note.path_bytes);
-    return fd_write_full(u->times, bytes.p, bytes.n);
+    char bytes[sizeof note + PATH_MAX];
+    memcpy(bytes, &note, sizeof note);
+    memcpy(bytes + sizeof note, path, note.path_bytes);
+    return fd_write_full(u->times, bytes, sizeof note + note.path_bytes);
 }
 
 /* ---- entries ---- */
