@@ -138,7 +138,10 @@ static err nothing_fits(const json_t *manifests, const char *tag, const char *ar
     AUTO_BUF list = {0};
     size_t i;
     json_t *d;
-    json_array_foreach(manifests, i, d) list_descriptor(&list, d);
+    json_array_foreach(manifests, i, d)
+    {
+        list_descriptor(&list, d);
+    }
     return fail(E_NOT_FOUND, "there is no image%s%s for %s in it%s%s", tag ? " " : "",
                 tag ? tag : "", architecture, list.n ? "; there is: " : "", list.n ? list.p : "");
 }
@@ -148,7 +151,10 @@ static err several_fit(const json_t *manifests, const char *tag)
     AUTO_BUF list = {0};
     size_t i;
     json_t *d;
-    json_array_foreach(manifests, i, d) list_choice(&list, tag_of(d));
+    json_array_foreach(manifests, i, d)
+    {
+        list_choice(&list, tag_of(d));
+    }
     return fail(E_INVALID, "several images in it fit%s%s: say which with oci:PATH:TAG%s%s%s",
                 tag ? " " : "", tag ? tag : "", list.n ? " (" : "", list.n ? list.p : "",
                 list.n ? ")" : "");
@@ -285,7 +291,10 @@ static err read_docker_image(const json_t *image, struct docker_image *out)
                     OCI_LAYERS_MAX);
     size_t i;
     json_t *path;
-    json_array_foreach(layers, i, path) TRY(read_path(path, out->layers[i]));
+    json_array_foreach(layers, i, path)
+    {
+        TRY(read_path(path, out->layers[i]));
+    }
     out->layer_count = json_array_size(layers);
     return 0;
 }

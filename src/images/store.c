@@ -17,6 +17,7 @@
 #include "base/tree.h"
 
 #define META_MAX (1u << 20)
+#define TAG_FILE_MAX 128
 #define NEW_PREFIX ".new-"
 #define OLD_PREFIX ".old-"
 
@@ -121,7 +122,7 @@ static err read_tag(const char *images, const struct image_name *n, char out[IMA
     char path[PATH_MAX];
     AUTO_BUF text = {0};
     TRY(path_of(path, "%s/%s/tags/%s", images, n->name, n->tag));
-    TRY(fd_read_file(path, 2 * IMAGE_DIGEST_MAX, &text));
+    TRY(fd_read_file(path, TAG_FILE_MAX, &text));
     struct str digest = buf_str(&text);
     if (digest.n > 0 && digest.p[digest.n - 1] == '\n')
         digest.n--;

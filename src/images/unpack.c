@@ -472,7 +472,7 @@ static err carry_out(int folder, const char *name)
 err unpack_whiteout(struct unpack *u, const char *path, bool *out_was)
 {
     CHECK(u, UNPACK_MAGIC);
-    char clean[PATH_MAX];
+    char clean[PATH_MAX] = "";
     TRY(unpack_clean_path(path, u->limits.path_bytes, clean));
     if (!unpack_is_whiteout(clean)) {
         *out_was = false;
@@ -517,7 +517,7 @@ err unpack_finish(struct unpack *u)
         return fail_errno("read the noted times");
     fd_take(&copy);
     err e = 0;
-    struct noted_time note;
+    struct noted_time note = {0};
     char path[PATH_MAX];
     while (!e && fread(&note, sizeof note, 1, notes) == 1) {
         if (note.path_bytes >= sizeof path ||
