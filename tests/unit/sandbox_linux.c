@@ -51,6 +51,14 @@ struct box {
     char dir[208], socket[240];
 };
 
+static void place_box(struct box *b, const char *parent, const char *name)
+{
+    int n = snprintf(b->dir, sizeof b->dir, "%s/%s", parent, name);
+    assert_in_range(n, 1, sizeof b->dir - 1);
+    n = snprintf(b->socket, sizeof b->socket, "%s/agent.sock", b->dir);
+    assert_in_range(n, 1, sizeof b->socket - 1);
+}
+
 static struct box box_of(const char *id, const char *tenant, unsigned n)
 {
     struct box b = {.place = {.socket_owner = geteuid(),
@@ -61,8 +69,9 @@ static struct box box_of(const char *id, const char *tenant, unsigned n)
     snprintf(b.spec.id, sizeof b.spec.id, "%s_%d", id, (int)getpid());
     snprintf(b.spec.tenant, sizeof b.spec.tenant, "%s", tenant);
     snprintf(b.spec.image, sizeof b.spec.image, "host");
-    snprintf(b.dir, sizeof b.dir, "%s/sandboxes/%s", data, b.spec.id);
-    snprintf(b.socket, sizeof b.socket, "%s/agent.sock", b.dir);
+    char parent[128];
+    snprintf(parent, sizeof parent, "%s/sandboxes", data);
+    place_box(&b, parent, b.spec.id);
     return b;
 }
 
@@ -626,10 +635,8 @@ static void old_skeletons_go_when_nobody_uses_them(void **state)
     snprintf(own_images, sizeof own_images, "%s/own/images", data);
     a.place.images = b.place.images = own_images;
     struct box *const boxes[] = {&a, &b};
-    for (size_t i = 0; i < 2; i++) {
-        snprintf(boxes[i]->dir, sizeof a.dir, "%s/%d", own, (int)i);
-        snprintf(boxes[i]->socket, sizeof a.socket, "%s/agent.sock", boxes[i]->dir);
-    }
+    for (size_t i = 0; i < 2; i++)
+        place_box(boxes[i], own, boxes[i]->spec.id);
     snprintf(store, sizeof store, "%s/own/images/host", data);
     snprintf(rg, sizeof rg, "%s/rg", runtime);
     boot(&a);
@@ -709,9 +716,10 @@ static void destroy_all(void)
     DIR *d = opendir(path);
     for (const struct dirent *entry; d && (entry = readdir(d));) {
         struct box b = box_of("left", "tenant_a", 15);
-        snprintf(b.dir, sizeof b.dir, "%s/%.64s", path, entry->d_name);
-        snprintf(b.socket, sizeof b.socket, "%s/agent.sock", b.dir);
-        if (entry->d_name[0] != '.' && state_read_spec(b.dir, &b.spec) == 0)
+        if (entry->d_name[0] == '.')
+            continue;
+        place_box(&b, path, entry->d_name);
+        if (state_read_spec(b.dir, &b.spec) == 0)
             make(DESTROY, &b, 0);
     }
     if (d)
