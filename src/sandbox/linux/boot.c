@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
 #include <net/if.h>
@@ -105,12 +104,14 @@ static err reset_process(void)
     return 0;
 }
 
+/* Raw system calls: the library's own would also wait for threads that the maker had and this copy
+ * has not. */
 static err become_root_inside(bool privileged)
 {
     /* A plain user's namespace may not call setgroups: it has no groups to lose. */
-    if (privileged && setgroups(0, NULL) < 0)
+    if (privileged && syscall(SYS_setgroups, 0, NULL) < 0)
         return fail_errno("drop the groups");
-    if (setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+    if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
         return fail_errno("become the sandbox's root");
     return 0;
 }
