@@ -372,6 +372,7 @@ struct listing {
     image_list_fn fn;
     void *arg;
     struct image_listed *row;
+    struct err_slot damage; /* of one image, told after the others */
 };
 
 static err read_meta(const char *images, struct image_listed *row)
@@ -402,9 +403,9 @@ static err list_tag(void *arg, const char *tag)
         e = describe(l->images, &n, digest, &l->row->image);
     if (!e)
         e = read_meta(l->images, l->row);
-    if (e == E_NOT_FOUND) /* removed meanwhile */
-        return 0;
-    return e ? e : l->fn(l->arg, l->row);
+    if (e && e != E_NOT_FOUND) /* that: removed meanwhile */
+        err_save(&l->damage);
+    return e ? 0 : l->fn(l->arg, l->row);
 }
 
 static err list_name(void *arg, const char *name)
@@ -422,7 +423,7 @@ err image_list(const char *images, image_list_fn fn, void *arg)
     struct listing l = {.images = images, .fn = fn, .arg = arg, .row = mem_alloc(sizeof *l.row)};
     err e = for_each(images, is_name, list_name, &l);
     mem_free(l.row);
-    return e;
+    return !e && l.damage.e ? err_restore(&l.damage) : e;
 }
 
 /* ---- making ---- */

@@ -46,7 +46,8 @@ struct image_listed {
 };
 
 typedef err (*image_list_fn)(void *arg, const struct image_listed *image);
-/* Every tag of every image, by name. OK without a store. */
+/* Every tag of every image, by name. OK without a store. What is damaged is left out and told at
+   the end. */
 err image_list(const char *images, image_list_fn fn, void *arg);
 /* Takes the tag away. *out_holders: sandboxes that still keep the files (0: they are gone too, or
    another tag keeps them). */

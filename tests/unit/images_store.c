@@ -211,6 +211,9 @@ static void damage_is_named_and_does_not_spread(void **state)
     assert_int_equal(image_resolve(images, "it", &image), E_INTERNAL);
     assert_non_null(strstr(err_text(), "import the image again"));
     assert_int_equal(image_resolve(images, "fine", &image), 0);
+    int n = 0;
+    assert_int_equal(image_list(images, count_image, &n), E_INTERNAL);
+    assert_int_equal(n, 1);
     assert_int_equal(image_release(images, "sess_1"), 0);
     put("it", one); /* heals it */
     assert_int_equal(image_resolve(images, "it", &image), 0);
