@@ -10,7 +10,7 @@ import net from "node:net";
 import os from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
-import { startHands } from "../support/hands-driver.mjs";
+import { frame, startHands } from "../support/hands-driver.mjs";
 import { BUILD, Box, PLAIN_UID } from "../support/sandbox-box.mjs";
 
 const ATTACK = path.join(BUILD, "tests/support/attack");
@@ -114,6 +114,48 @@ test("without walls every attempt succeeds", { skip: !isRoot && "needs root" }, 
     assert.deepEqual(failed.filter((line) => !MAY_BE_ABSENT.has(line)), []);
 });
 
+// What every tool does to absolute paths below `folder` and to home; what those that look see there.
+async function useEveryTool(hands, folder) {
+    const results = {};
+    const call = async (as, tool, input) => { results[as] = await hands.call(tool, input, "/tmp"); };
+    await call("read", "read", { path: world.file });
+    await call("ls", "ls", { path: world.dir });
+    await call("grep", "grep", { pattern: "pm-escape", path: world.dir });
+    await call("write", "write", { path: path.join(folder, "written"), content: "w" });
+    await call("write home", "write", { path: `~/${world.token}/written`, content: "w" });
+    await call("write to edit", "write", { path: path.join(folder, "edited"), content: "before" });
+    await call("edit", "edit", { path: path.join(folder, "edited"), edits: [{ oldText: "before", newText: "after" }] });
+    await call("bash", "bash", { command: `echo x >${folder}/ran; mkdir -p ~/${world.token}; echo x >~/${world.token}/ran` });
+    return results;
+}
+const failedTools = (results) => Object.keys(results).filter((name) => results[name].isError);
+const seen = (...names) => names.filter((name) => fs.existsSync(name));
+
+describe("tools without walls", () => {
+    test("work on the host", async () => {
+        const folder = path.join(world.dir, "effects");
+        const home = path.join(world.dir, "home", world.token);
+        assert.deepEqual(failedTools(await useEveryTool(world.hands, folder)), []);
+        assert.deepEqual(fs.readdirSync(folder).sort(), ["edited", "ran", "written"]);
+        assert.equal(fs.readFileSync(path.join(folder, "edited"), "utf8"), "after");
+        assert.deepEqual(fs.readdirSync(home).sort(), ["ran", "written"]);
+        fs.rmSync(folder, { recursive: true });
+        fs.rmSync(home, { recursive: true });
+    });
+
+    test("follow links", async () => {
+        const target = path.join(world.dir, "target");
+        fs.writeFileSync(target, "before");
+        fs.symlinkSync(target, path.join(world.dir, "link"));
+        await world.hands.call("write", { path: path.join(world.dir, "link"), content: "after" }, "/");
+        assert.equal(fs.readFileSync(target, "utf8"), "after");
+    });
+});
+
+// Where the agent would like its links to lead.
+const links = () => [`/proc/1/root${world.file}`, `/../../../../../..${world.file}`, "/proc/1/mem", "/proc/1/fd/3", "/.pi/hands",
+    "/.pi/rg", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger/x", "/usr/bin/env", "/sys/kernel/profiling"];
+
 function walls(who, uid, skip) {
     describe(`in a sandbox made by ${who}`, { skip }, () => {
         let box;
@@ -130,7 +172,144 @@ function walls(who, uid, skip) {
             if (free) assert.deepEqual(results.map((r) => r.name), free.map((r) => r.name));
             await assertAlive(box);
         });
+
+        test("every tool works inside alone", async () => {
+            const results = await useEveryTool(box.hands, world.dir); // made by write, inside
+            assert.deepEqual(failedTools(results), ["read", "ls", "grep"]);
+            assert.deepEqual(await box.bash(`cd ${world.dir} && ls && cd ~/${world.token} && ls`),
+                { code: 0, out: "edited\nran\nwritten\nran\nwritten\n" });
+            assert.deepEqual(seen(...["edited", "ran", "written"].map((name) => path.join(world.dir, name))), []);
+            const folders = ["/tmp", "/etc", "/root", "/home", "/var/tmp", "/opt", "/"].map((f) => path.join(f, `${world.token}.d`));
+            for (const folder of folders) {
+                const effects = await useEveryTool(box.hands, folder);
+                assert.deepEqual(failedTools(effects).filter((name) => !["read", "ls", "grep"].includes(name)), [], folder);
+            }
+            assert.deepEqual(seen(...folders, `/root/${world.token}`, path.join(os.homedir(), world.token)), []);
+            assert.equal(fs.readFileSync(world.file, "utf8"), `${world.token}\n`);
+        });
+
+        test("links lead nowhere", async () => {
+            const made = links().map((to, i) => `ln -s ${to} /workspace/link${i}`).join(" && ");
+            assert.deepEqual(await box.bash(`rm -rf ${world.dir}; ${made}`), { code: 0, out: "" });
+            for (const i of links().keys()) {
+                const write = await box.hands.call("write", { path: `link${i}`, content: "x" }, "/workspace");
+                assert.equal(write.isError, true, links()[i]);
+            }
+            assert.equal(fs.readFileSync(world.file, "utf8"), `${world.token}\n`);
+            await assertAlive(box);
+        });
+
+        test("folders made links before a stop do not lead the next start astray", async () => {
+            const bait = path.join(world.dir, `bait-${uid}`);
+            fs.mkdirSync(bait, { mode: 0o777 });
+            fs.chmodSync(bait, 0o777);
+            const { mtimeMs } = fs.statSync(bait);
+            const swap = ["/workspace", "/mnt", "/root", "/home"].map((f) => `mv ${f} ${f}.old && ln -s ${bait} ${f}`);
+            assert.deepEqual(await box.bash(`cd / && ${swap.join(" && ")}`), { code: 0, out: "" });
+            await box.verb("stop");
+            await box.start();
+            await assertAlive(box);
+            assert.deepEqual(await box.bash("touch /workspace/a /mnt/session/outputs/a /root/a"), { code: 0, out: "" });
+            assert.deepEqual(fs.readdirSync(bait), []);
+            assert.equal(fs.statSync(bait).mtimeMs, mtimeMs);
+        });
     });
 }
 walls("root", 0, !isRoot && "needs root");
 walls("a plain user", isRoot ? PLAIN_UID : process.getuid());
+
+const HOGS = ["many_processes", "much_memory", "fill_shm", "fill_dev"];
+describe("what exhausts", () => {
+    let box;
+    before(async () => {
+        box = new Box({ memory: 128, pids: 64 });
+        await box.start();
+        await bringKit(box);
+    });
+    after(() => box.end());
+
+    test("succeeds without limits", { skip: !isRoot && "needs root" }, async () => {
+        assert.deepEqual(told((await attackFreely(...HOGS)).filter((r) => !r.succeeded)), []);
+    });
+
+    for (const name of HOGS)
+        test(`meets a limit, and pi-hands lives: ${name}`, { skip: !isRoot && "needs control groups" }, async () => {
+            const { bootId } = await hello(box);
+            const [{ succeeded, detail }] = await attackInside(box, name);
+            assert.equal(succeeded, false, detail);
+            await assertAlive(box);
+            assert.equal((await hello(box)).bootId, bootId);
+        });
+
+    test("full memory disks leave room to work", async () => {
+        const { bootId } = await hello(box);
+        await box.bash("head -c 200m /dev/zero >/tmp/full; head -c 200m /dev/zero >/dev/shm/full; true");
+        assert.deepEqual(await box.bash("ls /tmp/full /dev/shm/full && rm /tmp/full /dev/shm/full"),
+            { code: 0, out: "/dev/shm/full\n/tmp/full\n" });
+        assert.equal((await hello(box)).bootId, bootId);
+    });
+
+    test("descriptors: one process's are its own", async () => {
+        await box.bash("mkfifo /tmp/held /tmp/gate");
+        const hog = box.bash('ulimit -n "$(ulimit -Hn)"; i=10; while [ $i -lt 4000 ] && eval "exec $i</dev/null"; do i=$((i+1)); done; '
+            + "echo $i >/tmp/held; cat /tmp/gate; echo $i");
+        const { out } = await box.bash("cat /tmp/held; echo >/tmp/gate");
+        assert.ok(Number(out) > 200, out);
+        await hog;
+    });
+
+    test("a flood of output is cut, and pi-hands stays small", async () => {
+        const key = "flood";
+        const input = { command: "head -c 100m /dev/zero | tr '\\0' x" };
+        const frames = await box.hands.converse("CALL", { key, tool: "bash", input, cwd: "/tmp" });
+        await box.hands.converse("ACK", { key });
+        assert.equal(frames.at(-1).type, "RESULT");
+        assert.ok(frames.at(-1).payload.length < 200_000, `${frames.at(-1).payload.length} bytes`);
+        const { out } = await box.bash("grep VmHWM /proc/1/status | tr -dc 0-9; echo; find / -xdev -name 'pi-bash-*' -size +65M 2>/dev/null");
+        const [kib, ...tooLarge] = out.trim().split("\n");
+        assert.ok(Number(kib) < 32 * 1024, `${kib} KiB`);
+        assert.deepEqual(tooLarge, []);
+    });
+});
+
+async function hello(box) {
+    const [{ payload }] = await box.hands.converse("HELLO", {});
+    return JSON.parse(payload);
+}
+
+// The same each run.
+function randomSource(seed) {
+    let state = seed;
+    return (below) => {
+        state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+        return (state >>> 8) % below;
+    };
+}
+
+function hostileBytes(random) {
+    if (random(3) === 0) return Buffer.from(Array.from({ length: random(64) }, () => random(256)));
+    const whole = [["HELLO", {}], ["CALL", { key: `k${random(40)}`, tool: "read", input: { path: "x" }, cwd: "/" }], ["PING", "junk"],
+        ["EXEC", { argv: ["true"], cwd: "/" }], ["ATTACH", { key: "k1", offset: -1 }], ["CANCEL", { key: "k2" }], ["STDIN", "x"]];
+    const bytes = frame(...whole[random(whole.length)]);
+    for (let n = random(4); n > 0; n--) bytes[random(bytes.length)] = random(256);
+    return bytes.subarray(0, random(4) ? bytes.length : random(bytes.length));
+}
+
+test("2000 hostile frames do not kill pi-hands", async () => {
+    const box = new Box();
+    try {
+        await box.start();
+        const { bootId } = await hello(box);
+        const random = randomSource(7);
+        const send = () => new Promise((resolve) => {
+            const connection = net.connect(box.hands.socket, () => connection.end(hostileBytes(random)));
+            connection.on("error", () => {}).on("close", resolve).resume();
+        });
+        const sender = async () => { for (let i = 0; i < 250; i++) await send(); };
+        await Promise.all(Array.from({ length: 8 }, sender));
+        assert.equal((await hello(box)).bootId, bootId);
+        await assertAlive(box);
+    } finally {
+        await box.end();
+    }
+});

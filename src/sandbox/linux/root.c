@@ -17,6 +17,7 @@
 
 /* Debian: /usr/bin/editor → /etc/alternatives/editor → /usr/bin/vim. */
 #define ALTERNATIVES "etc/alternatives"
+#define SHM_MAX_MIB 64
 #define NO_HARM (MS_NOSUID | MS_NODEV)
 #define ATTR_SHARED_RO (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
@@ -193,6 +194,18 @@ static err bind_from_host(int host, const char *from, const char *to, unsigned f
     return 0;
 }
 
+/* The agent may have removed it before a stop, or left a file or a link to nowhere in its place. A
+   link to a folder may stay: all of it is inside. */
+static err ensure_folder(const char *path, mode_t mode)
+{
+    struct stat st;
+    if (mkdir(path, mode) == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+        return 0;
+    if (unlink(path) < 0 || mkdir(path, mode) < 0)
+        return fail_errno("make %s", path);
+    return 0;
+}
+
 /* Host ownership stays unmapped there: the host's mode bits go on protecting what is not for
  * everyone. */
 static err mount_programs(int host)
@@ -206,9 +219,11 @@ static err mount_programs(int host)
         if (fstatat(host, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
             TRY(bind_from_host(host, name, to, AT_RECURSIVE, ATTR_SHARED_RO));
     }
-    if (faccessat(host, ALTERNATIVES, F_OK, 0) == 0)
-        return bind_from_host(host, ALTERNATIVES, "/" ALTERNATIVES, 0, ATTR_SHARED_RO);
-    return 0;
+    if (faccessat(host, ALTERNATIVES, F_OK, 0) < 0)
+        return 0;
+    TRY(ensure_folder("/etc", 0755));
+    TRY(ensure_folder("/" ALTERNATIVES, 0755));
+    return bind_from_host(host, ALTERNATIVES, "/" ALTERNATIVES, 0, ATTR_SHARED_RO);
 }
 
 static err mount_device(int host, const char *name)
@@ -236,8 +251,17 @@ static err make_device_links(void)
     return 0;
 }
 
-static err mount_dev(int host)
+/* Both count as memory. /tmp has half of it, so that with a quarter here another is left to work
+   with when both are full. */
+static uint32_t shm_mib(uint32_t tmp_mib)
 {
+    return tmp_mib / 2 < SHM_MAX_MIB ? tmp_mib / 2 : SHM_MAX_MIB;
+}
+
+static err mount_dev(int host, uint32_t tmp_mib)
+{
+    char options[64];
+    snprintf(options, sizeof options, "mode=1777,size=%um", shm_mib(tmp_mib));
     if (mount("dev", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=64k") < 0)
         return fail_errno("mount /dev");
     static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
@@ -249,7 +273,7 @@ static err mount_dev(int host)
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
               "newinstance,ptmxmode=0666,mode=620") < 0)
         return fail_errno("mount /dev/pts");
-    if (mount("shm", "/dev/shm", "tmpfs", NO_HARM, "mode=1777,size=64m") < 0)
+    if (mount("shm", "/dev/shm", "tmpfs", NO_HARM, options) < 0)
         return fail_errno("mount /dev/shm");
     return 0;
 }
@@ -305,14 +329,12 @@ static err mount_tmp(uint32_t mib)
     return 0;
 }
 
-/* The agent may have removed them before a stop; tools count on them. */
 static err make_work_folders(void)
 {
     static const char *const paths[] = {"/root",        SANDBOX_WORKDIR, "/mnt",
                                         "/mnt/session", SANDBOX_OUTPUTS, SANDBOX_TOOL_OUTPUT};
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        if (mkdir(paths[i], i == 0 ? 0700 : 0755) < 0 && errno != EEXIST)
-            return fail_errno("make %s", paths[i]);
+        TRY(ensure_folder(paths[i], i == 0 ? 0700 : 0755));
     }
     return 0;
 }
@@ -345,7 +367,7 @@ err root_enter(const struct root_plan *plan, int mount_fd)
     TRY(swap_root(mount_fd));
     if (!plan->image)
         TRY(mount_programs(host));
-    TRY(mount_dev(host));
+    TRY(mount_dev(host, plan->tmp_mib));
     TRY(mount_kernel());
     TRY(mount_tmp(plan->tmp_mib));
     TRY(remount_read_only("/.pi"));
