@@ -82,6 +82,14 @@ static err parse_source(const char *text, struct source *out)
                 "or skopeo copy docker://IMAGE oci:PATH:TAG");
 }
 
+err image_source_path(const char *source, char out[PATH_MAX])
+{
+    struct source s;
+    TRY(parse_source(source, &s));
+    memcpy(out, s.path, sizeof s.path);
+    return 0;
+}
+
 /* ---- progress ---- */
 
 static err tell(struct job *j)

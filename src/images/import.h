@@ -36,6 +36,8 @@ struct image_imported {
     bool known; /* the store had this digest under this name */
 };
 
+/* The file or folder that a source names. */
+err image_source_path(const char *source, char out[PATH_MAX]);
 err image_import(const struct image_import *r, struct image_imported *out);
 
 #endif

@@ -428,7 +428,7 @@ err image_list(const char *images, image_list_fn fn, void *arg)
 
 /* ---- making ---- */
 
-static err make_store(const char *images)
+err image_store_make(const char *images)
 {
     if (mkdir(images, 0755) < 0 && errno != EEXIST)
         return errno == ENOENT
@@ -441,7 +441,7 @@ static err make_store(const char *images)
 err image_scratch_open(const char *images, struct image_scratch *out)
 {
     struct image_scratch s = {.lock = -1};
-    TRY(make_store(images));
+    TRY(image_store_make(images));
     AUTO_FD lock = -1;
     TRY(lock_store(images, &lock));
     TRY(prune(images, NULL)); /* a digest whose import died before it was tagged */

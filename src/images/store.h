@@ -59,7 +59,9 @@ struct image_scratch {
     char path[PATH_MAX];
 };
 
-/* Also removes what crashes left. The store is made if it is missing, its parent must exist. */
+/* Where it is missing; its parent must exist. */
+err image_store_make(const char *images);
+/* Also removes what crashes left, and makes the store. */
 err image_scratch_open(const char *images, struct image_scratch *out);
 /* Makes it the image `digest`, tagged; the folder holds rootfs/ and meta.json and nothing else.
    Where that digest is there already, only the tag is set and *out_known is true. */

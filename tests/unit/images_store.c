@@ -1,8 +1,12 @@
 /* src/images: names, tags, holders, and what crashes and crowds do to the store. */
 #include "images_support.h"
 
+#include "images/wall.h"
+
+#include <linux/landlock.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static const struct row one[] = {{"f", S_IFREG, "one"}, ROWS_END};
@@ -231,6 +235,45 @@ static void holders_need_an_id(void **state)
     }
 }
 
+/* 0, or what the wall let through. */
+static int try_the_wall(const char *source)
+{
+    struct image_imported i;
+    if (image_wall_enter(images, source))
+        return 1;
+    if (open(in_work("outside/evil"), O_WRONLY | O_CREAT, 0600) >= 0 || errno != EACCES)
+        return 2;
+    if (open("/etc/passwd", O_RDONLY) >= 0 || errno != EACCES)
+        return 3;
+    if (open(in_work("t"), O_WRONLY) >= 0 || errno != EACCES) /* the source itself */
+        return 4;
+    if (mknod(in_work("images/device"), S_IFCHR | 0600, makedev(1, 3)) == 0)
+        return 5;
+    return try_import("it", source, &i) ? 6 : 0;
+}
+
+static void behind_the_wall_an_import_reaches_its_source_and_the_store_only(void **state)
+{
+    (void)state;
+    const struct row rows[] = {
+        {"a/f", S_IFREG, "one"}, {"b/g", 0, "a/f"}, {"b/\xc3\xa4", S_IFREG, "x"}, ROWS_END};
+    char source[PATH_MAX + 8];
+    if (syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION) < 2)
+        skip();
+    make_tar(in_work("t"), rows, ARCHIVE_FILTER_GZIP);
+    snprintf(source, sizeof source, "tar:%s", in_work("t"));
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(try_the_wall(source));
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status >> 8, 0);
+    assert_int_equal(status, 0);
+    assert_text("b/g", "one");
+    assert_text("b/\xc3\xa4", "x");
+    assert_int_equal(count_in(outside), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_work, drop_work)
 
 int main(void)
@@ -246,6 +289,7 @@ int main(void)
         TEST(many_imports_side_by_side_end_with_one_whole_image),
         TEST(damage_is_named_and_does_not_spread),
         TEST(holders_need_an_id),
+        TEST(behind_the_wall_an_import_reaches_its_source_and_the_store_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
