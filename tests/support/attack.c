@@ -18,8 +18,10 @@
 #include <linux/io_uring.h>
 #include <linux/keyctl.h>
 #include <linux/perf_event.h>
+#include <linux/sched.h>
 #include <linux/userfaultfd.h>
 #include <linux/vm_sockets.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
@@ -117,6 +119,45 @@ static const char *clone_user(void)
     if (pid == 0)
         _exit(0);
     return outcome(pid > 0);
+}
+
+/* Its flags lie in memory, where a filter of system calls cannot look. */
+static const char *clone3_user(void)
+{
+    struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+    long pid = syscall(SYS_clone3, &args, sizeof args);
+    if (pid == 0)
+        _exit(0);
+    return outcome(pid > 0);
+}
+
+/* unshare(CLONE_NEWNS) by the other system call tables of the processor. */
+static const char *other_table(bool x32)
+{
+#if defined(__x86_64__)
+    long r = x32 ? syscall(0x40000000 | SYS_unshare, CLONE_NEWNS) : 310;
+    if (!x32) {
+        __asm__ volatile("int $0x80"
+                         : "+a"(r)
+                         : "b"((long)CLONE_NEWNS)
+                         : "memory", "r8", "r9", "r10", "r11");
+        errno = (int)-r;
+    }
+    return outcome(r == 0);
+#else
+    (void)x32;
+    return strerror(ENOSYS);
+#endif
+}
+
+static const char *table_of_32_bits(void)
+{
+    return other_table(false);
+}
+
+static const char *table_of_x32(void)
+{
+    return other_table(true);
 }
 
 static const char *enter_namespace(void)
@@ -343,6 +384,22 @@ static const char *perf_event(void)
 {
     struct perf_event_attr attr = {.type = PERF_TYPE_SOFTWARE, .size = sizeof attr};
     return outcome(syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0) >= 0);
+}
+
+static const char *watch_files(void)
+{
+    return outcome(syscall(SYS_fanotify_init, 0, O_RDONLY) >= 0);
+}
+
+/* Permission is checked first: another complaint means that it was there. */
+static const char *load_module(void)
+{
+    return outcome(syscall(SYS_finit_module, -1, "", 0) >= 0 || errno == EBADF);
+}
+
+static const char *restart_machine(void)
+{
+    return outcome(syscall(SYS_reboot, 0, 0, 0, NULL) >= 0 || errno == EINVAL); /* no magic */
 }
 
 /* ---- control groups ---- */
@@ -575,6 +632,24 @@ static const char *udp_to_host(void)
                    send(fd, "x", 1, 0) == 1 && recv(fd, answer, sizeof answer, 0) > 0);
 }
 
+/* A look at the routes: nothing is sent. */
+static const char *route_outside(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    to.sin_addr.s_addr = htonl(0xc0000201); /* 192.0.2.1, for documentation */
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    return outcome(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0);
+}
+
+/* As they were. */
+static const char *set_interface(void)
+{
+    struct ifreq lo = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    return outcome(fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &lo) == 0 &&
+                   ioctl(fd, SIOCSIFFLAGS, &lo) == 0);
+}
+
 /* ---- pi-hands: its listening socket speaks for the sandbox ---- */
 
 static const char *hands_ptrace(void)
@@ -585,6 +660,12 @@ static const char *hands_ptrace(void)
 static const char *hands_memory(void)
 {
     return outcome(open(path_of("hands", "mem"), O_RDWR) >= 0);
+}
+
+/* A program that runs is only safe for as long as it does. */
+static const char *hands_program(void)
+{
+    return outcome(open(path_of("hands", "exe"), O_RDWR) >= 0 || errno == ETXTBSY);
 }
 
 static const char *hands_socket(void)
@@ -691,6 +772,9 @@ static const struct attempt {
     {"unshare_user", unshare_user, false},
     {"unshare_mount", unshare_mount, false},
     {"clone_user", clone_user, false},
+    {"clone3_user", clone3_user, false},
+    {"table_of_32_bits", table_of_32_bits, false},
+    {"table_of_x32", table_of_x32, false},
     {"enter_namespace", enter_namespace, false},
     {"chroot_and_climb", chroot_and_climb, false},
     {"ptrace", ptrace_outside, false},
@@ -715,6 +799,9 @@ static const struct attempt {
     {"io_uring", ring, false},
     {"bpf", bpf_map, false},
     {"perf_event", perf_event, false},
+    {"watch_files", watch_files, false},
+    {"load_module", load_module, false},
+    {"restart_machine", restart_machine, false},
     {"cgroup_mount", cgroup_mount, false},
     {"cgroup_make", cgroup_make, false},
     {"cgroup_release_agent", cgroup_release_agent, false},
@@ -731,8 +818,11 @@ static const struct attempt {
     {"socket_raw", socket_raw, false},
     {"tcp_to_host", tcp_to_host, false},
     {"udp_to_host", udp_to_host, false},
+    {"route_outside", route_outside, false},
+    {"set_interface", set_interface, false},
     {"hands_ptrace", hands_ptrace, false},
     {"hands_memory", hands_memory, false},
+    {"hands_program", hands_program, false},
     {"hands_socket", hands_socket, false},
     {"hands_foreign_memory", hands_foreign_memory, false},
     {"hands_inherited", hands_inherited, false},
