@@ -24,8 +24,9 @@ struct invocation;
 struct command {
     const char *name;      /* "serve", or two words: "key create" */
     const char *arguments; /* "SESSION"; "" for none */
-    const char *rest; /* "CMD…": one or more words behind --, taken as they are; NULL: none */
-    const char *summary;
+    const char *rest;      /* "CMD": one or more words behind --, taken as they are; NULL: none */
+    const char *summary;   /* one line */
+    const char *details;   /* more for --help, or NULL */
     const struct option *options; /* ended by .name NULL */
     int (*run)(const struct invocation *call);
 };
@@ -53,8 +54,9 @@ int command_fail(const struct invocation *call);
 
 extern const struct command serve_command, init_command, key_create_command, key_list_command,
     key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
-    sandbox_destroy_command, doctor_command, export_command, image_import_command,
-    image_build_command, image_list_command, image_remove_command;
+    sandbox_remove_command, sandbox_run_command, sandbox_exec_command, sandbox_shell_command,
+    sandbox_tool_command, doctor_command, export_command, image_import_command, image_build_command,
+    image_list_command, image_remove_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

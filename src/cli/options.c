@@ -179,6 +179,8 @@ void command_help(const struct command *command)
            command->options[0].name ? " [options]" : "", command->arguments[0] ? " " : "",
            command->arguments, command->rest ? " -- " : "", command->rest ? command->rest : "",
            command->summary);
+    if (command->details)
+        printf("%s\n", command->details);
     if (command->options[0].name)
         printf("\n");
     for (const struct option *o = command->options; o->name; o++) {

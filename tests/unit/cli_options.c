@@ -95,7 +95,7 @@ static void words_behind_two_dashes_are_left_as_they_are(void **state)
 {
     (void)state;
     static const struct command running = {
-        .name = "run", .arguments = "NAME", .rest = "CMD…", .options = options};
+        .name = "run", .arguments = "NAME", .rest = "CMD", .options = options};
     struct invocation call;
     assert_int_equal(PARSE(running, &call, "--json", "it", "--", "ls", "--data", "-l", "--"), 0);
     assert_true(option_flag(&call, "json"));

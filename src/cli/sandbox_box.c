@@ -1,0 +1,270 @@
+#include "cli/sandbox_box.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "parent/ranges.h"
+#include "parent/roles.h"
+#include "sandbox/state.h"
+
+#define LABEL "cli:" /* and the name: takes the place of a tenant */
+#define PROBE_UID 64000
+
+/* ---- the data directory ---- */
+
+/* Whoever owns the database is control; without a database there was no service yet. */
+static err find_control(const char *data, uid_t *out)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    if (snprintf(path, sizeof path, "%s/control.db", data) >= (int)sizeof path)
+        return fail(E_INVALID, "the path of the data directory is too long");
+    if (stat(path, &st) < 0 && errno != ENOENT)
+        return fail_errno("open %s", path);
+    *out = access(path, F_OK) == 0 ? st.st_uid : geteuid();
+    return 0;
+}
+
+static err check_data(const char *data)
+{
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/sandboxes", data) >= (int)sizeof path)
+        return fail(E_INVALID, "the path of the data directory is too long");
+    if (access(path, F_OK) == 0)
+        return 0;
+    return errno == ENOENT
+               ? fail(E_NOT_FOUND, "%s is no data directory; name one with --data", data)
+               : fail_errno("open %s", path);
+}
+
+err box_open_data(const struct invocation *call, bool make, struct box *out)
+{
+    const char *data = option_value(call, "data");
+    *out = (struct box){.data = {.lock = -1},
+                        .provider = sandbox_providers[0],
+                        .runtime = option_value(call, "runtime")};
+    if (!make)
+        TRY(check_data(data));
+    TRY(find_control(data, &out->place.socket_owner));
+    err e = data_open_shared(data, out->place.socket_owner, &out->data);
+    if (e == E_CONFLICT)
+        return fail(e,
+                    "a service is running on %s. Stop it first, use its API, or choose another "
+                    "directory with --data",
+                    data);
+    TRY(e);
+    return data_short_path(&out->data, out->short_data, sizeof out->short_data);
+}
+
+void box_close(struct box *b)
+{
+    data_close(&b->data);
+}
+
+/* ---- names ---- */
+
+err box_name_check(const char *name)
+{
+    size_t n = strlen(name);
+    bool good = n >= 1 && n <= BOX_NAME_MAX && isalnum((unsigned char)name[0]);
+    for (size_t i = 0; i < n && good; i++)
+        good = isalnum((unsigned char)name[i]) || strchr("._-", name[i]);
+    if (!good)
+        return fail(E_INVALID,
+                    "\"%.60s\" is no name for a sandbox: 1 to %d letters, digits and . _ - with a "
+                    "letter or digit first",
+                    name, BOX_NAME_MAX);
+    if (strcmp(name, "all") == 0 || strncmp(name, "sess_", 5) == 0)
+        return fail(E_INVALID, "\"%s\" means something else here: choose another name", name);
+    return 0;
+}
+
+void box_name_new(char *out)
+{
+    unsigned char random[5];
+    char hex[2 * sizeof random + 1];
+    rand_bytes(random, sizeof random);
+    sodium_bin2hex(hex, sizeof hex, random, sizeof random);
+    snprintf(out, BOX_NAME_MAX + 1, "run-%s", hex);
+}
+
+const char *box_name_of(const char *tenant)
+{
+    return strncmp(tenant, LABEL, strlen(LABEL)) == 0 ? tenant + strlen(LABEL) : NULL;
+}
+
+/* Sandboxes are known by session ids. A name's is made from it and from the year 1970, so that no
+   session ever has the same. */
+static void id_of_name(const char *name, char out[ID_MAX])
+{
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)name, strlen(name), NULL, 0);
+    id_make("sess", 0, hash, out);
+}
+
+/* ---- one sandbox ---- */
+
+err box_point(struct box *b, const char *id)
+{
+    b->spec = (struct sandbox_spec){0};
+    snprintf(b->spec.id, sizeof b->spec.id, "%s", id);
+    if (snprintf(b->dir, PATH_MAX, "%s/sandboxes/%s", b->data.path, id) >= PATH_MAX ||
+        snprintf(b->socket, PATH_MAX, "%s/sandboxes/%s/agent.sock", b->short_data, id) >=
+            PATH_MAX ||
+        snprintf(b->images, PATH_MAX, "%s/images", b->data.path) >= PATH_MAX)
+        return fail(E_INVALID, "the path of the data directory is too long");
+    b->place.dir = b->dir;
+    b->place.socket = b->socket;
+    b->place.images = b->images;
+    return 0;
+}
+
+static err point_at_name(struct box *b, const char *name)
+{
+    char id[ID_MAX];
+    if (id_valid(str_of(name), "sess"))
+        return box_point(b, name);
+    TRY(box_name_check(name));
+    id_of_name(name, id);
+    return box_point(b, id);
+}
+
+err box_find(struct box *b, const char *name)
+{
+    TRY(point_at_name(b, name));
+    err e = state_read_spec(b->dir, &b->spec);
+    if (e == E_NOT_FOUND)
+        return fail(e, "there is no sandbox %s in %s. See: pi-managed sandbox ls", name,
+                    b->data.path);
+    TRY(e);
+    e = range_read(b->data.path, b->spec.id, &b->place.uid_base);
+    return e == E_NOT_FOUND ? 0 : e; /* as a plain user there are none */
+}
+
+/* ---- what a maker does ---- */
+
+typedef err (*box_verb)(const struct box *b);
+
+static err verb_make(const struct box *b)
+{
+    TRY(b->provider->create(&b->spec, &b->place));
+    return b->provider->start(&b->spec, &b->place);
+}
+
+static err verb_start(const struct box *b)
+{
+    return b->provider->start(&b->spec, &b->place);
+}
+
+static err verb_destroy(const struct box *b)
+{
+    return b->provider->destroy(&b->spec, &b->place);
+}
+
+/* What it starts must outlive us, not hear our terminal's signals and not hold our pipes open. */
+_Noreturn static void be_maker(const struct box *b, box_verb verb, int answer)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    for (int fd = 0; fd <= 2; fd++)
+        dup2(null, fd);
+    role_enter("maker");
+    struct err_slot slot = {0};
+    if (verb(b) != 0)
+        err_save(&slot);
+    _exit(fd_write_full(answer, &slot, sizeof slot) == 0 ? 0 : 1);
+}
+
+static err in_maker(const struct box *b, box_verb verb)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return fail_errno("make a pipe");
+    AUTO_FD from = ends[0], to = ends[1];
+    pid_t pid = fork();
+    if (pid < 0)
+        return fail_errno("fork");
+    if (pid == 0)
+        be_maker(b, verb, to);
+    fd_close(&to);
+    struct err_slot slot;
+    err e = fd_read_full(from, &slot, sizeof slot);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (e)
+        return fail(E_INTERNAL, "the process that works on the sandbox died (wait status %d)",
+                    status);
+    return slot.e ? err_restore(&slot) : 0;
+}
+
+/* What making and starting need beyond the folders. */
+static err prepare(struct box *b)
+{
+    TRY(places_find(b->runtime, NULL, &b->places));
+    b->place.runtime = b->places.runtime;
+    return sandbox_provider_choose("auto", &b->provider);
+}
+
+static err make_folder(struct box *b, const char *name)
+{
+    if (mkdir(b->dir, 0711) < 0)
+        return errno == EEXIST ? fail(E_CONFLICT,
+                                      "there is a sandbox %s already. Use it with: pi-managed "
+                                      "sandbox exec, or remove it with: pi-managed sandbox rm",
+                                      name)
+                               : fail_errno("create %s", b->dir);
+    if (chmod(b->dir, 0711) < 0) /* whatever the umask is */
+        return fail_errno("set the mode of %s", b->dir);
+    return 0;
+}
+
+static err make_in_folder(struct box *b)
+{
+    if (roles_can_separate(PROBE_UID))
+        TRY(range_choose(b->data.path, b->spec.id, &b->place.uid_base));
+    return in_maker(b, verb_make);
+}
+
+err box_make(struct box *b, const char *name, const char *image)
+{
+    TRY(box_name_check(name));
+    TRY(point_at_name(b, name));
+    if (strlen(image) >= sizeof b->spec.image)
+        return fail(E_INVALID, "the name of the image is too long");
+    snprintf(b->spec.image, sizeof b->spec.image, "%s", image);
+    snprintf(b->spec.tenant, sizeof b->spec.tenant, LABEL "%s", name);
+    TRY(prepare(b));
+    TRY(make_folder(b, name));
+    err e = make_in_folder(b);
+    if (e == 0)
+        return 0;
+    struct err_slot why;
+    err_save(&why);
+    box_destroy(b);
+    return err_restore(&why);
+}
+
+err box_start(struct box *b)
+{
+    TRY(prepare(b));
+    return in_maker(b, verb_start);
+}
+
+err box_destroy(struct box *b)
+{
+    return in_maker(b, verb_destroy);
+}
