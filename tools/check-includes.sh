@@ -15,7 +15,7 @@ allowed() { # folder → what it may include
     session) echo base db objects hands/frames.h sandbox parent broker harness ;;
     jobs | webhooks) echo base db objects session ;;
     api) echo base images/name.h db objects http sandbox parent broker harness session jobs webhooks ;;
-    cli) echo base images db objects http sandbox parent broker harness session api ;;
+    cli) echo base hands/frames.h images db objects http sandbox parent broker harness session api ;;
     *) return 1 ;;
     esac
 }
