@@ -185,9 +185,9 @@ describe("serve", { skip: serviceMissing }, () => {
             const second = await run(["serve", "--data", service.data, "--listen", "127.0.0.1:0"]);
             assert.equal(second.code, 1);
             assert.match(second.stderr, /another pi-managed serves/);
-            const destroy = await run(["sandbox", "destroy", "all", "--data", service.data]);
+            const destroy = await run(["sandbox", "rm", "all", "--data", service.data]);
             assert.equal(destroy.code, 1);
-            assert.match(destroy.stderr, /the service is running/);
+            assert.match(destroy.stderr, /service is running on/);
         } finally {
             await service.stop();
         }

@@ -236,7 +236,7 @@ class Service {
 function removeSandboxes(data) {
     const folder = path.join(data, "sandboxes");
     if (existsSync(folder) && readdirSync(folder).length > 0) {
-        const args = ["sandbox", "destroy", "all", "--data", data];
+        const args = ["sandbox", "rm", "all", "--data", data];
         execFileSync(SERVICE_PROGRAM, args, { env: environment(), stdio: "pipe" });
     }
 }
