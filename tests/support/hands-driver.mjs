@@ -17,13 +17,13 @@ export function frame(type, payload) {
 
 // pi-hands inherits a listening socket. Node unlinks the path when it lets go of its own copy, so
 // the program is reached by a second name of the same socket.
-export async function startHands(folder, env = {}) {
+export async function startHands(folder, env = {}, { program = path.resolve("build/pi-hands"), rg = path.resolve("build/runtime/rg") } = {}) {
     const first = path.join(folder, "first.sock");
     const socket = path.join(folder, "hands.sock");
     const server = net.createServer().listen(first);
     await new Promise((resolve) => server.once("listening", resolve));
     fs.linkSync(first, socket);
-    const child = spawn(path.resolve("build/pi-hands"), ["3", "--rg", path.resolve("build/runtime/rg")], {
+    const child = spawn(program, ["3", "--rg", rg], {
         cwd: "/", env, stdio: ["ignore", "ignore", "inherit", server._handle.fd],
     });
     await new Promise((resolve) => server.close(resolve));

@@ -1,6 +1,7 @@
 // One tool call twice, by Pi's own tools and by pi-hands, in the same folder made anew: same text, same error,
 // same details, same files afterwards. Import it once a test file.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -13,7 +14,10 @@ export const cwd = path.join(root, "work");
 process.env.HOME = path.join(root, "home");
 const bin = path.join(process.env.HOME, ".pi/agent/bin"); // where Pi looks for its programs first
 fs.mkdirSync(bin, { recursive: true });
-fs.symlinkSync(path.resolve("build/runtime/rg"), path.join(bin, "rg"));
+const rg = path.join(bin, "rg");
+const program = path.join(bin, "pi-hands");
+fs.copyFileSync("build/runtime/rg", rg);
+fs.copyFileSync("build/pi-hands", program); // copies: becomeNobody() may not see the build folder
 
 // Pi's find runs fd. Debian 12 has fd 8.6, which obeys .gitignore in repositories only and lacks Pi's
 // --no-require-git: there the folder becomes a repository while fd runs, and fd leaves .git out again.
@@ -27,9 +31,9 @@ status=$?
 rmdir WORK/.git
 exit $status
 `;
-const program = ["/usr/bin/fdfind", "/usr/bin/fd"].find((file) => fs.existsSync(file));
-if (program) fs.writeFileSync(path.join(bin, "fd"), FD.replaceAll("PROGRAM", program).replaceAll("WORK", cwd), { mode: 0o755 });
-export const noFd = program ? false : "Pi's find needs fd: apt-get install fd-find";
+const installedFd = ["/usr/bin/fdfind", "/usr/bin/fd"].find((file) => fs.existsSync(file));
+if (installedFd) fs.writeFileSync(path.join(bin, "fd"), FD.replaceAll("PROGRAM", installedFd).replaceAll("WORK", cwd), { mode: 0o755 });
+export const noFd = installedFd ? false : "Pi's find needs fd: apt-get install fd-find";
 
 export const pi = await import(pathToFileURL(path.resolve("build/runtime/pi/dist/bundle/index.js")));
 
@@ -44,14 +48,26 @@ const tools = {
 };
 export let hands;
 before(async () => {
-    hands = await startHands(root, { HOME: process.env.HOME, PATH: process.env.PATH });
+    hands = await startHands(root, { HOME: process.env.HOME, PATH: process.env.PATH }, { program, rg });
 });
 after(async () => {
     await hands?.stop();
     fs.rmSync(root, { recursive: true, force: true });
 });
 
+// For tests of permissions, which root does not meet: this process and pi-hands go on as nobody. Before any test.
+export function becomeNobody() {
+    if (process.getuid() !== 0) return;
+    for (const entry of [".", ...fs.readdirSync(root, { recursive: true })]) fs.lchownSync(path.join(root, entry), 65534, 65534);
+    process.setgroups([]);
+    process.setgid(65534);
+    process.setuid(65534);
+}
+
+const makeReadable = () => spawnSync("chmod", ["-R", "u+rwX", cwd]);
+
 export function reset(files) {
+    if (fs.existsSync(cwd)) makeReadable();
     fs.rmSync(cwd, { recursive: true, force: true });
     fs.mkdirSync(cwd, { recursive: true });
     fs.mkdirSync(process.env.HOME, { recursive: true });
@@ -114,8 +130,10 @@ export function same(name, tool, input, files = {}, { prepare = () => {}, view =
             return withoutPaths(view(await run(tool, input)));
         };
         const expected = await once(runPi);
+        makeReadable();
         const expectedTree = tree();
         const actual = await once(runHands);
+        makeReadable();
         assert.deepEqual(actual, expected);
         assert.deepEqual(tree(), expectedTree);
     });
