@@ -155,10 +155,11 @@ int main(int argc, char **argv)
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);
     umask(022);
-    /* The agent's processes have our user and capabilities: they must not get at our socket and
-       memory by ptrace, /proc/1/mem or the like. What we execute is as open as ever. */
-    prctl(PR_SET_DUMPABLE, 0);
-    if (getpid() != 1)
+    if (getpid() == 1)
+        /* The agent's processes have our user and capabilities: they must not get at our socket and
+           memory by ptrace, /proc/1/mem or the like. What we execute is as open as ever. */
+        prctl(PR_SET_DUMPABLE, 0);
+    else
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that orphans end up here as they do at pid 1 */
     conn_init();
     run((int)fd);
