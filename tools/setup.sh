@@ -5,9 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The last line is for tests only.
 packages="gcc libc6-dev make pkg-config git curl ca-certificates xz-utils
 libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libsodium-dev libssl-dev
-libarchive-dev libseccomp-dev libcap-ng-dev libutf8proc-dev zlib1g-dev libcmocka-dev"
+libarchive-dev libseccomp-dev libcap-ng-dev libutf8proc-dev zlib1g-dev libcmocka-dev
+busybox-static fd-find"
 runtime=build/runtime
 stamp=$runtime/.complete
 
