@@ -51,11 +51,12 @@ static inline void hands_make_folder(void)
 /* In the child. */
 _Noreturn static inline void hands_exec(int listener)
 {
-    char number[16], home[80];
+    char number[16], home[80], rg[80];
+    snprintf(rg, sizeof rg, "%s/rg", hands_folder); /* a test may put a program there */
     snprintf(number, sizeof number, "%d", listener);
     snprintf(home, sizeof home, "HOME=%s", hands_folder);
     char *env[] = {home, "PI_SESSION_ID=secret", NULL};
-    execle("build/pi-hands", "pi-hands", number, NULL, env);
+    execle("build/pi-hands", "pi-hands", number, "--rg", rg, NULL, env);
     _exit(127);
 }
 
