@@ -243,7 +243,7 @@ for (const [who, uid] of users) {
 
         test("Ctrl-C reaches the command, which decides; the sandbox is removed", async () => {
             const running = cli.start("run", [],
-                ["sh", "-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 100; done"]);
+                ["sh", "-c", "trap 'echo caught; exit 5' INT; echo up; while :; do sleep 0.05; done"]);
             await running.until(/up\n/);
             running.child.kill("SIGINT");
             const done = await running.ended;
@@ -278,7 +278,7 @@ for (const [who, uid] of users) {
             execFileSync("stty", ["-F", tty, "rows", "20", "cols", "70"]);
             say("stty size\n");
             await outer.until(/\b20 70\b/);
-            say(`sh -c 'trap "exit 6" INT; echo slee''ps; while :; do sleep 100; done'\n`);
+            say(`sh -c 'trap "exit 6" INT; echo slee''ps; while :; do sleep 0.05; done'\n`);
             await outer.until(/sleeps\r\n/);
             say("\x03"); // a terminal throws away what is typed behind it, until the prompt
             await outer.until(/sleeps\r\n[^]*\^C[^]*[#$] /);
