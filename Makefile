@@ -1,7 +1,7 @@
 # make            builds build/pi-managed (setup runs by itself when something is missing)
 # make demo       shows a real Pi session at work          make run   starts the service and stays
 # make test       what CI runs: ends with "N passed, N failed"
-# make test-full  adds ThreadSanitizer, fuzzing time and the bare-machine test
+# make test-full  adds ThreadSanitizer, fuzzing time, faults seeded into the tools, and the bare-machine test
 # make setup all bench fmt lint clean;  SAN=address or SAN=thread selects a sanitizer build
 SHELL := /bin/bash
 SAN ?=

@@ -167,6 +167,8 @@ for target in tests/fuzz/*.c; do
     check "fuzz-$name" timeout -k 5 $((fuzz_seconds + 60)) "build/fuzz/$name" -max_total_time=$fuzz_seconds \
         -artifact_prefix="$logs/" "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
 done
+check mutation-hands env SAN= tests/mutation/hands.sh
+grep -h "^survived" "$logs/mutation-hands.log"
 if [ "$(id -u)" = 0 ]; then
     check fresh tests/fresh.sh
 else

@@ -31,6 +31,7 @@ describe("ls", () => {
     ls("CR and LF in names", {}, named("a\nb", "a\rb", "ab"));
     ls("links", {}, { f: "", d: null, "l1": { link: "f" }, "l2": { link: "d" }, "l3": { link: "none" }, "l4": { link: "l4" } });
     ls("only dangling links", {}, { l: { link: "none" } });
+    ls("a dangling link before other names", {}, { a: { link: "none" }, b: "", c: null });
     ls("through a link", { path: "l" }, { "d/x": "", l: { link: "d" } });
     ls("a link to itself", { path: "l" }, { l: { link: "l" } });
     ls("limit", { limit: 2 }, many(5));
@@ -166,6 +167,8 @@ describe("find", () => {
     all("alternatives", "*.{txt,ts}");
     all("alternatives with an empty one", "a.{txt,}");
     all("alternatives with slashes", "{src,lib}/**/*.ts");
+    all("a question mark is no slash", "**/src?c.ts");
+    all("a star is no slash", "**/s*c.ts");
     all("a set", "[ab].txt");
     all("a set of ranges", "[a-cx-z].t[s-t]");
     all("a set turned round", "[!a].txt");
