@@ -187,13 +187,17 @@ void requests_refuse(struct request_table *t, const char *id, const struct reque
     change_state(r, REQUEST_REFUSED);
 }
 
+/* A request that still waits for control's word is not touched by an interrupt: control answers it,
+   and it may belong to the next turn already. */
 void requests_cancel(struct request_table *t, const char *session)
 {
     AUTO_LOCK(&t->lock);
-    for (struct request *r = t->first; r; r = r->next)
-        if ((session == NULL || strcmp(r->session, session) == 0) &&
-            (r->state == REQUEST_WAITING || r->state == REQUEST_GO))
+    for (struct request *r = t->first; r; r = r->next) {
+        bool meant = session ? r->state == REQUEST_GO && strcmp(r->session, session) == 0
+                             : r->state == REQUEST_WAITING || r->state == REQUEST_GO;
+        if (meant)
             change_state(r, REQUEST_CANCELLED);
+    }
 }
 
 size_t requests_count(struct request_table *t)

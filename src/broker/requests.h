@@ -59,7 +59,7 @@ void request_set_upstream(struct request *r, int fd);
 
 void requests_go(struct request_table *t, const char *id);
 void requests_refuse(struct request_table *t, const char *id, const struct request_refusal *why);
-/* session NULL: all of them. */
+/* Those of the session that were told to go; session NULL: all of them. */
 void requests_cancel(struct request_table *t, const char *session);
 size_t requests_count(struct request_table *t);
 
