@@ -1,3 +1,4 @@
+/* clang-format off */
 /* Mutexes, conditions with a timeout and a reason, and threads. One mutex per struct, named after
    what it guards. Lock order, outermost first (a thread holding one may only take those below it):
      1 session table (session/manager.c)        5 db writer queue (db/sqlite.c)
@@ -6,6 +7,7 @@
      4 broker link, parent link                  8 leaf locks: log, clock, caches
    No lock is held while waiting for disk, a socket or another process, except the two links while
    writing. */
+/* clang-format on */
 #ifndef BASE_LOCK_H
 #define BASE_LOCK_H
 

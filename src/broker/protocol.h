@@ -1,24 +1,32 @@
-/* Control ↔ broker: length-prefixed JSON over the stream socket the parent gave both
-   (PARENT_NOTE_LINK). Frame: u32 little-endian length | UTF-8 JSON object, at most
-   BROKER_FRAME_MAX. Members beyond those listed are ignored. "op" names the message.
+/* clang-format off */
+/* Control ↔ broker: length-prefixed JSON over the stream socket the parent gave both (PARENT_NOTE_LINK).
+   Frame: u32 little-endian length | UTF-8 JSON object, at most BROKER_FRAME_MAX. Members beyond those
+   listed are ignored. "op" names the message.
 
    control → broker
-     session_open   {token, tenant, session, provider, model, api, baseUrl, custom: bool, sealed:
-   base64|null} Registers a 256-bit token (hex) at the gateway. Sent again for all open sessions
-   after a broker start. Requests with an unknown token, or on another tenant's gateway socket, get
-   401. session_close  {token} request_go     {request, number}           the span start is durable:
-   dial request_refuse {request, status, code, detail}  the host gets that as the upstream's answer
-   (budget, R27) request_cancel {session}                   interrupt: close this session's upstream
-   connections now broker → control hello          {version} request_begin  {request, session,
-   bytes}   a request arrived and passed the token check request_end    {request, session, status,
-   ttftMs|null, durationMs, aborted: bool, usage: {inputTokens, outputTokens, cacheReadInputTokens,
-   cacheCreationInputTokens, estimated?: true} | null, error: {code, message, unrecoverable: bool} |
-   null} R24: error.code is one of model_unreachable, model_rejected_key, model_not_found,
-   model_rate_limited, model_overloaded, model_bad_request, model_stream_broken, credential_missing,
-   credential_refused, address_not_allowed. The broker waits for request_go at most 30 s, then
-   answers the host 424 (its own answers never carry a status that a provider SDK or Pi would retry
-   by itself). Every request_begin is followed by one request_end, refused ones too, unless the link
-   breaks. status is what the host got, 0 if it got none. */
+     session_open    {token, tenant, session, provider, model, api, baseUrl, custom: bool, sealed: base64|null}
+                     Registers a 256-bit token (hex) at the gateway. Sent again for all open sessions after a broker
+                     start. Requests with an unknown token, or on another tenant's gateway socket, get 401.
+     session_close   {token}
+     request_go      {request, number}                 the span start is durable: dial
+     request_refuse  {request, status, code, detail}   the host gets that as the upstream's answer (budget, R27)
+     request_cancel  {session}                         interrupt: close the upstream connections of this session's
+                                                       requests that were told to go
+   broker → control
+     hello           {version}
+     request_begin   {request, session, bytes}         a request arrived and passed the token check
+     request_end     {request, session, status, ttftMs|null, durationMs, aborted: bool,
+                      usage: {inputTokens, outputTokens, cacheReadInputTokens, cacheCreationInputTokens,
+                              estimated?: true} | null,
+                      error: {code, message, unrecoverable: bool} | null}
+                     R24: error.code is one of model_unreachable, model_rejected_key, model_not_found,
+                     model_rate_limited, model_overloaded, model_bad_request, model_stream_broken,
+                     credential_missing, credential_refused, address_not_allowed.
+
+   The broker waits for request_go at most 30 s, then answers the host 424 (its own answers never carry a status that a
+   provider SDK or Pi would retry by itself). Every request_begin is followed by one request_end, refused ones too, unless
+   the link breaks. status is what the host got, 0 if it got none. */
+/* clang-format on */
 #ifndef BROKER_PROTOCOL_H
 #define BROKER_PROTOCOL_H
 

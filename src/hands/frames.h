@@ -1,33 +1,33 @@
-/* The hands protocol: what control says to the pi-hands program inside a sandbox, and hears back.
-   One stream socket carries one conversation: connect, send ONE opening frame, read until its last
-   frame, close. Several conversations run side by side on several connections. The same frames run
-   over a unix socket (linux), virtio-serial (qemu) and the work queue (self-hosted).
+/* clang-format off */
+/* The hands protocol: what control says to the pi-hands program inside a sandbox, and hears back. One stream socket
+   carries one conversation: connect, send ONE opening frame, read until its last frame, close. Several conversations
+   run side by side on several connections. The same frames run over a unix socket (linux), virtio-serial (qemu) and
+   the work queue (self-hosted).
 
-   Frame: u32 little-endian length of what follows | u8 type | payload. Length 1 … FRAME_MAX.
-   JSON payloads are UTF-8 objects; unknown members are ignored (older peers), unknown types
-   answered by FRAME_ERROR.
+   Frame: u32 little-endian length of what follows | u8 type | payload. Length 1 … FRAME_MAX. JSON payloads are UTF-8
+   objects; unknown members are ignored (older peers), unknown types answered by FRAME_ERROR.
 
    Opening frames and what follows:
-     HELLO                        → HELLO {version, pid, bootId, uptimeMs}
-     PING                         → PONG
-     SET_CLOCK {wallMs}           → OK | ERROR
+     HELLO                 → HELLO {version, pid, bootId, uptimeMs}
+     PING                  → PONG
+     SET_CLOCK {wallMs}    → OK | ERROR
      CALL {key, tool, input, cwd, limits?}
-        A tool call, keyed by the tool call id: the same key again attaches to the first run, never
-   runs twice. → UPDATE* (raw bytes of output so far, bash only; each payload is u64 offset + bytes)
-   → RESULT ATTACH {key, offset}         as CALL for a call known to the program; ERROR
-   {code:"unknown_call"} if not CANCEL {key}                 TERM to the process group, KILL after
-   graceMs (default 1000); the call ends with RESULT {…, "interrupted": true} on its own connection
-   → OK | ERROR ACK {key}                    the result is durable elsewhere: forget the call → OK
-   (also if unknown) EXEC {argv, cwd?, env?, timeoutMs?, pty?: {rows, cols}} A plain process. Then
-   both ways: → STDOUT*, STDERR* (raw) → EXIT {code | signal, timedOut?}; ← STDIN (raw; empty
-   payload closes), ← SIGNAL {signal}, ← RESIZE {rows, cols}. The connection's death does not end a
-   CALL (its result waits for ATTACH); it ends an EXEC (HUP, then KILL).
+                           A tool call, keyed by the tool call id: the same key again attaches to the first run, it
+                           never runs twice. → UPDATE* (bash only: u64 offset + raw bytes of output) → RESULT
+     ATTACH {key, offset}  as CALL for a call known to the program; ERROR {code:"unknown_call"} if not
+     CANCEL {key}          TERM to the process group, KILL after graceMs (default 1000); the call ends with
+                           RESULT {…, "interrupted": true} on its own connection → OK | ERROR
+     ACK {key}             the result is durable elsewhere: forget the call → OK (also if unknown)
+     EXEC {argv, cwd?, env?, timeoutMs?, pty?: {rows, cols}}
+                           A plain process. Then both ways: → STDOUT*, STDERR* (raw) → EXIT {code | signal, timedOut?};
+                           ← STDIN (raw; empty payload closes), ← SIGNAL {signal}, ← RESIZE {rows, cols}
+   The connection's death does not end a CALL (its result waits for ATTACH); it ends an EXEC (HUP, then KILL).
 
-   RESULT {isError, content:[{type:"text",text}|{type:"image",mimeType,data}], details?,
-   interrupted?, durationMs}: what Pi's own tool would have returned, byte for byte (facts: R33,
-   R34, R54). For edit, `details` holds {oldText, newText} of the whole file and the host makes diff
-   and patch (R54). ERROR {code, message}: code is unknown_call | bad_frame | busy | internal, and
-   of EXEC not_found | cannot_run (the program). */
+   RESULT {isError, content: [{type:"text",text} | {type:"image",mimeType,data}], details?, interrupted?, durationMs}:
+   what Pi's own tool would have returned, byte for byte (R33, R34, R54). For edit, `details` holds {oldText, newText} of
+   the whole file and the host makes diff and patch (R54).
+   ERROR {code, message}: code is unknown_call | bad_frame | busy | internal, and of EXEC not_found | cannot_run. */
+/* clang-format on */
 #ifndef HANDS_FRAMES_H
 #define HANDS_FRAMES_H
 

@@ -1,15 +1,19 @@
+/* clang-format off */
 /* The data directory: one service at a time (flock), its folders with their owners and modes.
 
-   path        owner         mode   holds
-   .           root          1770   group of control, sticky: control makes control.db here but
-   cannot touch what is root's lock        root          0600   held while serving control.db
-   control       0600   (and -wal, -shm) rows logs/       control       0700
-   <tenant>/<session>.jsonl objects/    control       0700   blobs images/     root          0755
-   root file systems sandboxes/  root          0711   <id>/ for the provider run/        root 0711
-   gateway sockets of hosts, remade at each start keys/       root          0700   vault.key and the
-   like, 0600
+   path          owner     mode   holds
+   .             root      1770   group of control, sticky: control makes control.db here but cannot touch what is root's
+   lock          root      0600   held while serving
+   control.db    control   0600   rows (and -wal, -shm)
+   logs/         control   0700   <tenant>/<session>.jsonl
+   objects/      control   0700   blobs
+   images/       root      0755   root file systems
+   sandboxes/    root      0711   <id>/ for the provider
+   run/          root      0711   gateway sockets of hosts, remade at each start
+   keys/         root      0700   vault.key and the like, 0600
 
    Where zones share one uid, that uid owns everything and 0700 takes the place of 1770. */
+/* clang-format on */
 #ifndef PARENT_DATA_H
 #define PARENT_DATA_H
 

@@ -1,14 +1,16 @@
-/* The hub hands each session's events to the streams that watch it. The manager publishes after the
-   line is durable; a stream attaches only once it has caught up, so nothing is lost or doubled
-   (R18):
+/* clang-format off */
+/* The hub hands each session's events to the streams that watch it. The manager publishes after the line is durable;
+   a stream attaches only once it has caught up, so nothing is lost or doubled (R18):
 
-     hub_open(session)                 from now on the hub remembers the last published seq
-     loop: history_replay(after)       send what the log has beyond `after`; after = its last seq
-           hub_attach(…, after)        0: live. E_CONFLICT: something newer was published, loop
-   again … offer() is called for each frame … hub_detach, hub_close
+     hub_open(session)             from now on the hub remembers the last published seq
+     loop: history_replay(after)   send what the log has beyond `after`; after = its last seq
+           hub_attach(…, after)    0: live. E_CONFLICT: something newer was published, loop again
+     … offer() is called for each frame …
+     hub_detach, hub_close
 
-   offer runs on the publisher's thread under the hub's lock: it may only queue and wake, never
-   block or call the hub. Frames are borrowed for the call. Any thread. */
+   offer runs on the publisher's thread under the hub's lock: it may only queue and wake, never block or call the hub.
+   Frames are borrowed for the call. Any thread. */
+/* clang-format on */
 #ifndef SESSION_HUB_H
 #define SESSION_HUB_H
 

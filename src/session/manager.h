@@ -1,15 +1,18 @@
+/* clang-format off */
 /* The session manager: runs the turn machine of every live session.
 
    One user.message, from socket to log and back:
      api/events.c   validates, db_write: inbox row (+ idempotency row) → COMMIT → 202 → session_wake
-     executor       one of a few threads takes the session (a session is never on two), reads the
-   inbox, feeds the turn machine; the machine answers with LINES and EFFECTS; lines are appended and
-   fsynced; only then are their events published and the effects done (host prompt, tool start, …)
-     harness        Pi asks the model through the broker; each entry, delta and tool call comes back
-   as a message into the session's mailbox → executor → machine → lines, effects, as above tool
-   thread    starts the sandbox if needed, runs the call through hands, posts the result to the
-   mailbox So nothing leaves before the line it comes from is durable, and order within a session is
-   the order of its mailbox. Idle sessions are unloaded: all state is in the log and the row. */
+     executor       one of a few threads takes the session (a session is never on two), reads the inbox, feeds the turn
+                    machine; the machine answers with LINES and EFFECTS; lines are appended and fsynced; only then
+                    are their events published and the effects done (host prompt, tool start, …)
+     harness        Pi asks the model through the broker; each entry, delta and tool call comes back as a message into
+                    the session's mailbox → executor → machine → lines, effects, as above
+     tool thread    starts the sandbox if needed, runs the call through hands, posts the result to the mailbox
+
+   So nothing leaves before the line it comes from is durable, and order within a session is the order of its mailbox.
+   Idle sessions are unloaded: all state is in the log and the row. */
+/* clang-format on */
 #ifndef SESSION_MANAGER_H
 #define SESSION_MANAGER_H
 

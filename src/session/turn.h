@@ -1,3 +1,4 @@
+/* clang-format off */
 /* The turn machine: decides what one session does next. Pure: no I/O, no threads, time and
    randomness are given. An input leads to LINES for the log and EFFECTS; the caller makes the lines
    durable first and then performs the effects in order (manager.h). State is rebuilt from the log
@@ -6,6 +7,7 @@
      idle ──user.message──► running(OPENING host) ──opened──► running(ACTIVE) ──settled──► idle
                               ▲      host lost (calls go on) ──────┘   │ interrupt → ABORTING ─┘
 */
+/* clang-format on */
 #ifndef SESSION_TURN_H
 #define SESSION_TURN_H
 
