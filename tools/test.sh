@@ -116,13 +116,6 @@ no_symbol_twice() {
     ! nm -g --defined-only "build/$SAN/libpm.a" 2>/dev/null | awk 'NF == 3 && $2 ~ /[TDRBW]/ {print $3}' | sort | uniq -d | grep .
 }
 
-# The fd that Pi's find runs, for comparing with it; without one those tests are skipped.
-install_fd() {
-    command -v fdfind >/dev/null || command -v fd >/dev/null || [ "$(id -u)" != 0 ] && return
-    (apt-get install -y -qq --no-install-recommends fd-find ||
-        (apt-get update -qq && apt-get install -y -qq --no-install-recommends fd-find)) >/dev/null 2>&1
-}
-
 suites() { # the unit, API and end-to-end tests of one sanitizer build
     export ASAN_OPTIONS=detect_leaks=1:log_path=$reports/asan TSAN_OPTIONS=log_path=$reports/tsan
     local equipment
@@ -144,7 +137,6 @@ finish() {
 
 rm -rf "$logs"
 mkdir -p "$logs"
-install_fd
 check includes tools/check-includes.sh
 if command -v clang-format >/dev/null; then
     check format tools/lint.sh --format

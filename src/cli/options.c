@@ -101,6 +101,10 @@ static int take_option(struct invocation *call, int left, char **argv)
         wrong(command, "a value must follow", argv[0]);
         return 0;
     }
+    if (call->values[i] && !flag) { /* the last one would win without a word */
+        wrong(command, "this option was given already:", argv[0]);
+        return 0;
+    }
     call->values[i] = flag ? "1" : equals ? equals + 1 : argv[1];
     return flag || equals ? 1 : 2;
 }

@@ -308,7 +308,7 @@ describe("the model talks nonsense", { skip: serviceMissing }, () => {
     };
     before(async () => {
         model = await rawModel({ ...nonsense, trickle });
-        job = await startJob({ args: ["--allow-private", "127.0.0.1"] });
+        job = await startJob({ allowPrivate: "127.0.0.1" });
     });
     after(async () => {
         await model?.close();

@@ -16,7 +16,8 @@ export async function startJob(options = {}) {
     try {
         const service = await startService({
             ...options,
-            args: ["--allow-private", `127.0.0.1:${port}`, ...(options.args ?? [])],
+            args: ["--allow-private", options.allowPrivate ?? `127.0.0.1:${port}`,
+                ...(options.args ?? [])],
         });
         return new Job(service, model);
     } catch (error) {

@@ -75,6 +75,7 @@ static void what_is_wrong_ends_with_status_2(void **state)
     assert_int_equal(PARSE(command, &call, "thing", "another"), 2);      /* one too many */
     assert_int_equal(PARSE(command, &call, "--json"), 2);                /* THING is missing */
     assert_int_equal(PARSE(bare, &call, "thing"), 2);
+    assert_int_equal(PARSE(command, &call, "--data", "/a", "thing", "--data=/b"), 2);
 }
 
 static void a_near_name_is_suggested_and_a_far_one_is_not(void **state)
