@@ -15,6 +15,7 @@ struct hub_reader {
     struct hub_topic *topic;
     hub_offer_fn offer;
     void *arg;
+    int64_t after; /* what it has: an event read from the log may be published only afterwards */
 };
 
 struct hub_topic {
@@ -98,7 +99,8 @@ err hub_attach(struct hub *h, struct hub_topic *t, int64_t after_seq, hub_offer_
     if (t->published > after_seq)
         return fail(E_CONFLICT, "event %lld was published meanwhile", (long long)t->published);
     struct hub_reader *r = mem_alloc(sizeof *r);
-    *r = (struct hub_reader){.next = t->readers, .topic = t, .offer = offer, .arg = arg};
+    *r = (struct hub_reader){
+        .next = t->readers, .topic = t, .offer = offer, .arg = arg, .after = after_seq};
     t->readers = r;
     *out = r;
     return 0;
@@ -124,6 +126,11 @@ void hub_publish(struct hub *h, const char *session, const struct hub_frame *fra
         return; /* nobody watches */
     if (frame->seq > t->published)
         t->published = frame->seq;
-    for (struct hub_reader *r = t->readers; r; r = r->next)
+    for (struct hub_reader *r = t->readers; r; r = r->next) {
+        if (frame->seq && frame->seq <= r->after)
+            continue;
+        if (frame->seq)
+            r->after = frame->seq;
         r->offer(r->arg, frame);
+    }
 }

@@ -203,6 +203,9 @@ static void *project_deep(void *arg)
 static void the_deepest_line_fits_a_threads_stack(void **state)
 {
     (void)state;
+#ifdef __SANITIZE_THREAD__
+    skip(); /* its frames are larger than those that the service runs with */
+#endif
     void *said = NULL;
     pthread_join(thread_start("deep", project_deep, NULL), &said);
     assert_non_null(said);
