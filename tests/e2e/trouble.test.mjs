@@ -241,7 +241,9 @@ describe("the disk is full", { skip: serviceMissing || (!isRoot && "needs root f
     test("full in the middle of a turn: nothing runs twice, and the turn goes on by itself once there is room", async () => {
         const session = await job.session();
         const stream = await session.stream({ eventDeltas: "agent.tool_result" });
-        await session.say(`${call("echo x >> ran; echo begun; sleep 1; echo runs=$(wc -l < ran)")} THEN SAY "saw $RESULT"`);
+        // Long output: a few lines more might still fit into the last page that the log has.
+        const command = "echo x >> ran; echo begun; sleep 1; head -c 20000 /dev/zero | tr '\\0' y; echo; echo runs=$(wc -l < ran)";
+        await session.say(`${call(command)} THEN SAY "saw it all"`);
         await stream.until((frame) => frame.type === "event_delta");
         const free = fill();
         try {
@@ -253,8 +255,8 @@ describe("the disk is full", { skip: serviceMissing || (!isRoot && "needs root f
         await stream.close();
         await idle(session);
         const events = await session.events();
-        assert.match(textOf(resultOf(events)), /begun\nruns=1\n/);
-        assert.match(textOf(messageOf(events)), /saw begun/);
+        assert.match(textOf(resultOf(events)), /^begun\ny{20000}\nruns=1\n$/);
+        assert.match(textOf(messageOf(events)), /saw it all/);
         assert.deepEqual(events.at(-1).stopReason, { type: "end_turn" });
         assert.deepEqual(events.map((event) => event.seq), events.map((_, index) => index + 1));
         await checkWorks(session);
