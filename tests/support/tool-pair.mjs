@@ -80,13 +80,17 @@ export function reset(files) {
     }
 }
 
-function tree(folder = cwd) {
-    const found = {};
-    for (const entry of fs.readdirSync(folder, { recursive: true, withFileTypes: true })) {
-        const file = path.join(entry.parentPath, entry.name);
+// By hand: readdir's own recursion follows links to folders, and some of these go round.
+function tree(folder = cwd, found = {}) {
+    for (const entry of fs.readdirSync(folder, { withFileTypes: true })) {
+        const file = path.join(folder, entry.name);
         if (entry.name.includes("\ufffd")) continue; // no UTF-8: cannot be opened by this name
-        if (entry.isFile()) found[file] = fs.readFileSync(file).toString("base64");
-        else if (entry.isDirectory()) found[file] = "folder";
+        if (entry.isFile()) {
+            found[file] = fs.readFileSync(file).toString("base64");
+        } else if (entry.isDirectory()) {
+            found[file] = "folder";
+            tree(file, found);
+        }
     }
     return found;
 }
