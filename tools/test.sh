@@ -28,6 +28,16 @@ count_node() {
     echo "$(node_count "$1" pass) $failed $(node_count "$1" skipped)"
 }
 
+# What failed in a log, a few lines each: the name of the test and what it said.
+failures_of() { # log
+    grep -qE '^ *not ok |\[  FAILED  \]|\[  ERROR   \]' "$1" || { tail -n 12 "$1"; return; }
+    # A suite that failed only repeats its tests ("subtestsFailed").
+    awk '/^ *not ok /{name = $0; left = 14; held = ""}
+         left > 0 {held = held $0 "\n"; left--; if (/subtestsFailed/) {held = ""; left = 0}
+                   if (left == 0 || /^ *(stack|\.\.\.)/) {printf "%s", held; held = ""; left = 0}}
+         /\[  (ERROR   |FAILED  )\]/ {print}' "$1" | grep -vE '^ *(---|\.\.\.|duration_ms|type:)' | head -n 40
+}
+
 run_one() { # kind file
     local kind=$1 file=$2 name log status began=$SECONDS counts
     name=$(basename "$file" .mjs)
@@ -46,8 +56,9 @@ run_one() { # kind file
         "$passed" "$([ "$failed" = 0 ] || echo ", $failed failed")" \
         "$([ "$skipped" = 0 ] || echo ", $skipped skipped")" $((SECONDS - began))
     if [ "$failed" != 0 ]; then
-        echo "----- the end of $log"
-        tail -n 40 "$log" | sed 's/^/  | /'
+        failures_of "$log" >"$log.failures"
+        echo "----- from $log"
+        sed 's/^/  | /' "$log.failures"
         echo "-----"
     fi
 }
@@ -78,6 +89,7 @@ check() {
     printf '%-5s %-40s  (%d s)\n----- the end of %s\n' BAD "$name" $((SECONDS - began)) "$log"
     tail -n 40 "$log" | sed 's/^/  | /'
     echo "-----"
+    tail -n 12 "$log" >"$log.failures"
     add 0 1 0
     return 1
 }
@@ -130,6 +142,13 @@ suites() { # the unit, API and end-to-end tests of one sanitizer build
 }
 
 finish() {
+    # Once more at the end, where whoever sees only the last lines finds it.
+    local log
+    for log in "$logs"/*.failures; do
+        [ -e "$log" ] || continue
+        echo "failed: $(basename "$log" .log.failures)"
+        head -n 12 "$log" | cut -c 1-300 | sed 's/^/  | /'
+    done
     [ "$skipped" = 0 ] && echo "$passed passed, $failed failed" || echo "$passed passed, $failed failed, $skipped skipped"
     [ "$failed" = 0 ]
     exit
