@@ -2,9 +2,11 @@
 #include "api/routes.h"
 
 extern const struct route routes_agents[], routes_entries[], routes_environments[], routes_events[],
-    routes_export[], routes_keys[], routes_meta[], routes_sessions[], routes_stream[];
+    routes_export[], routes_keys[], routes_meta[], routes_sandbox[], routes_sessions[],
+    routes_stream[];
 
 const struct route *const api_routes[] = {
-    routes_meta,   routes_keys,    routes_agents, routes_environments, routes_sessions,
-    routes_events, routes_entries, routes_stream, routes_export,       NULL,
+    routes_meta,     routes_keys,    routes_agents,  routes_environments,
+    routes_sessions, routes_events,  routes_entries, routes_stream,
+    routes_export,   routes_sandbox, NULL,
 };

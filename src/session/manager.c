@@ -513,6 +513,11 @@ struct hub *session_manager_hub(struct session_manager *m)
     return m->hub;
 }
 
+struct sandboxes *session_manager_sandboxes(struct session_manager *m)
+{
+    return m->sandboxes;
+}
+
 const char *session_manager_logs_dir(const struct session_manager *m)
 {
     return m->logs_dir;

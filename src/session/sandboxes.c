@@ -26,6 +26,7 @@ struct sandboxes {
     struct parent_link *parent;
     struct db *db;
     const struct clock *clock;
+    struct samples *samples;
     pthread_mutex_t table_lock; /* guards entries and their `users` */
     struct entry *entries;
 };
@@ -37,6 +38,7 @@ struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db,
     s->parent = parent;
     s->db = db;
     s->clock = clock;
+    s->samples = samples_new();
     pthread_mutex_init(&s->table_lock, NULL);
     return s;
 }
@@ -52,6 +54,7 @@ void sandboxes_free(struct sandboxes *s)
         mem_free(e);
     }
     pthread_mutex_destroy(&s->table_lock);
+    samples_free(s->samples);
     mem_free(s);
 }
 
@@ -225,6 +228,8 @@ err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *sessi
     struct entry *e = take_entry(s, tenant, session);
     pthread_mutex_lock(&e->verb_lock);
     err failed = end_locked(s, e, PARENT_SANDBOX_DESTROY);
+    if (!failed)
+        samples_forget(s->samples, session);
     pthread_mutex_unlock(&e->verb_lock);
     drop_entry(s, e);
     return failed;
@@ -248,38 +253,55 @@ size_t sandboxes_running(struct sandboxes *s)
     return n;
 }
 
+/* ---- measuring ---- */
+
+err sandboxes_measure(struct sandboxes *s, const char *session, struct sandbox_status *out)
+{
+    struct parent_message m = {.verb = PARENT_SANDBOX_STATS};
+    snprintf(m.sandbox.spec.id, sizeof m.sandbox.spec.id, "%s", session);
+    TRY(parent_call(s->parent, &m, NULL));
+    *out = m.status_of;
+    samples_put(s->samples, out, clock_wall_ms(s->clock));
+    return 0;
+}
+
+size_t sandboxes_samples(struct sandboxes *s, const char *tenant, struct sample **out)
+{
+    return samples_of(s->samples, tenant, out);
+}
+
 /* ---- reconciliation ---- */
 
 static err reconcile_one(struct sandboxes *s, const char *id)
 {
     struct existence x = {.id = id};
     TRY(db_read(s->db, look_up, &x));
-    struct parent_message m = {.verb = PARENT_SANDBOX_STATS};
-    snprintf(m.sandbox.spec.id, sizeof m.sandbox.spec.id, "%s", id);
-    TRY(parent_call(s->parent, &m, NULL));
-    char tenant[ID_MAX];
-    snprintf(tenant, sizeof tenant, "%s", m.status_of.tenant);
+    struct sandbox_status status;
+    TRY(sandboxes_measure(s, id, &status));
+    const char *tenant = status.tenant;
     if (!x.exists) {
         log_info("destroying the sandbox %s: it has no session", id);
         return sandboxes_destroy(s, tenant, id);
     }
-    if (m.status_of.state == SANDBOX_RUNNING || tenant[0] == 0)
+    if (status.state == SANDBOX_RUNNING || tenant[0] == 0)
         return 0;
     sandboxes_forget(s, id);
-    return record_state(s, tenant, id,
-                        m.status_of.state == SANDBOX_CRASHED ? "crashed" : "stopped");
+    return record_state(s, tenant, id, status.state == SANDBOX_CRASHED ? "crashed" : "stopped");
 }
 
 err sandboxes_reconcile(struct sandboxes *s)
 {
+    int64_t began_ms = clock_wall_ms(s->clock);
     for (uint32_t from = 0;; from++) {
         struct parent_message m = {.verb = PARENT_SANDBOX_LIST};
         m.list.from = from;
         TRY(parent_call(s->parent, &m, NULL));
         if (m.list.item.id[0] == 0)
-            return 0;
+            break;
         err e = reconcile_one(s, m.list.item.id);
         if (e) /* one stubborn sandbox must not hide the others; it is tried again next time */
             log_warn("cannot reconcile the sandbox %s: %s", m.list.item.id, err_text());
     }
+    samples_forget_before(s->samples, began_ms);
+    return 0;
 }

@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "db/db.h"
 #include "parent/link.h"
+#include "session/samples.h"
 
 struct sandboxes;
 
@@ -30,6 +31,11 @@ err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *sessi
 /* R35: destroys sandboxes without a live session; corrects rows whose sandbox is gone or crashed.
  */
 err sandboxes_reconcile(struct sandboxes *s);
+/* §26.4: what the sandbox of this session uses right now; asks the parent. */
+err sandboxes_measure(struct sandboxes *s, const char *session, struct sandbox_status *out);
+/* The last measurement of each of a tenant's sandboxes: a minute old at most, as the sweep above
+   measures, too. *out is the caller's to mem_free. */
+size_t sandboxes_samples(struct sandboxes *s, const char *tenant, struct sample **out);
 /* Started by this process and not stopped since. */
 bool sandboxes_known(struct sandboxes *s, const char *session);
 size_t sandboxes_running(struct sandboxes *s);
