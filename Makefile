@@ -26,7 +26,7 @@ VERSION := $(shell cat VERSION)
 CFLAGS := -std=gnu17 -D_GNU_SOURCE -O2 -g $(WARN) $(HARDEN) $(SANFLAGS) -Isrc -DPM_VERSION='"$(VERSION)"'
 LDFLAGS := $(SANFLAGS) -pie -Wl,-z,relro,-z,now
 
-SERVICE_DIRS := base images db db/migrations http api parent session harness sandbox sandbox/linux broker cli
+SERVICE_DIRS := base images db db/migrations objects http api parent session harness sandbox sandbox/linux broker cli
 SRC := $(foreach d,$(SERVICE_DIRS),$(wildcard src/$(d)/*.c)) src/hands/frames.c
 MAIN := src/cli/main.c
 LIB_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(MAIN),$(SRC)))
