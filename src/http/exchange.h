@@ -107,7 +107,7 @@ void idempotency_free(struct idempotency *i);
 err idempotency_run(struct idempotency *i, struct http_exchange *x);
 struct idempotency *http_idempotency(struct http_server *server);
 
-/* http.c */
+/* stream.c */
 struct http_stream *http_stream_new(struct http_exchange *x, struct http_source source,
                                     bool heartbeats);
 void http_stream_free(struct http_stream *s); /* runs source.closed */

@@ -1,5 +1,5 @@
-/* The server itself: libmicrohttpd's loop thread, the hand-over to workers, streams, the heartbeat.
-   The only file that includes microhttpd.h.
+/* The server itself: libmicrohttpd's loop thread and the hand-over to workers. Streaming replies
+   are in stream.c; only these two include microhttpd.h.
 
    Life of a connection: the loop reads a request line (on_target), its headers and body
    (on_request). When something must block, the connection is suspended FIRST and a worker gets the
@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "http/exchange.h"
+#include "http/server.h"
 #include "http/workers.h"
 
 #include <fcntl.h>
@@ -24,10 +25,8 @@
 #include <unistd.h>
 
 #define SERVER_MAGIC 0x48545450u
-#define STREAM_MAGIC 0x5354524du
 #define CONNECTION_BYTES (8 * KB) /* headers must fit; it is also what an idle stream costs */
 #define CONNECTION_GROWTH_BYTES 1024
-#define STREAM_BLOCK_BYTES 1024
 #define THROW_AWAY_MAX (16 * MB) /* of a refused body; then the client is cut off */
 #define WORKERS_DEFAULT 8
 #define QUEUE_DEFAULT 1024
@@ -37,192 +36,9 @@
 #define HEARTBEAT_DEFAULT_MS 15000
 #define FLUSH_MS 200 /* for replies that are ready when the grace is over */
 
-static const char heartbeat[] = ": hb\n\n";
-
-struct http_stream {
-    unsigned magic;
-    struct http_server *server;
-    struct MHD_Connection *connection; /* NULL until the reply is queued */
-    struct http_source source;
-    bool heartbeats;
-    struct http_stream *prev, *next; /* server->streams; guarded by streams_lock */
-    pthread_mutex_t stream_lock;     /* guards what follows */
-    bool asleep;                     /* the connection is suspended */
-    bool woken;                      /* something came since the last read */
-    bool beat_due;
-    bool ended; /* the next read ends the stream */
-};
-
-struct http_server {
-    unsigned magic;
-    struct http_options options;
-    struct MHD_Daemon *daemon;
-    struct workers *workers;
-    struct idempotency *idempotency;
-    size_t body_bytes; /* held by all exchanges; loop thread only */
-    pthread_t pulse;
-    pthread_mutex_t exchanges_lock; /* guards exchanges */
-    pthread_cond_t exchanges_fewer;
-    unsigned exchanges;
-    pthread_mutex_t streams_lock; /* guards what follows */
-    pthread_cond_t pulse_stop;
-    struct http_stream *streams;
-    bool stopping;
-};
-
 struct idempotency *http_idempotency(struct http_server *server)
 {
     return server->idempotency;
-}
-
-/* ---- streams ---- */
-
-struct http_stream *http_stream_new(struct http_exchange *x, struct http_source source,
-                                    bool heartbeats)
-{
-    struct http_server *server = x->server;
-    struct http_stream *s = mem_alloc(sizeof *s);
-    s->magic = STREAM_MAGIC;
-    s->server = server;
-    s->source = source;
-    s->heartbeats = heartbeats;
-    pthread_mutex_init(&s->stream_lock, NULL);
-    AUTO_LOCK(&server->streams_lock);
-    s->ended = server->stopping;
-    s->next = server->streams;
-    if (s->next)
-        s->next->prev = s;
-    server->streams = s;
-    return s;
-}
-
-static void unlink_stream(struct http_stream *s)
-{
-    AUTO_LOCK(&s->server->streams_lock);
-    if (s->prev)
-        s->prev->next = s->next;
-    else
-        s->server->streams = s->next;
-    if (s->next)
-        s->next->prev = s->prev;
-}
-
-void http_stream_free(struct http_stream *s)
-{
-    CHECK(s, STREAM_MAGIC);
-    unlink_stream(s);
-    s->source.closed(s->source.state);
-    pthread_mutex_destroy(&s->stream_lock);
-    s->magic = 0;
-    mem_free(s);
-}
-
-static void on_stream_freed(void *arg)
-{
-    http_stream_free(arg);
-}
-
-static void attach_stream(struct http_stream *s, struct MHD_Connection *connection)
-{
-    AUTO_LOCK(&s->stream_lock);
-    s->connection = connection;
-}
-
-/* With stream_lock held. */
-static void rouse(struct http_stream *s)
-{
-    if (!s->asleep)
-        return;
-    s->asleep = false;
-    MHD_resume_connection(s->connection);
-}
-
-void http_stream_wake(struct http_stream *s)
-{
-    CHECK(s, STREAM_MAGIC);
-    AUTO_LOCK(&s->stream_lock);
-    s->woken = true;
-    rouse(s);
-}
-
-void http_stream_abort(struct http_stream *s)
-{
-    CHECK(s, STREAM_MAGIC);
-    AUTO_LOCK(&s->stream_lock);
-    s->ended = true;
-    if (s->connection) {
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(s->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        if (info)
-            shutdown(info->connect_fd, SHUT_RDWR);
-    }
-    rouse(s);
-}
-
-/* What to do when the source had nothing: again (true), or *out_n bytes, 0 = asleep. */
-static bool wait_for_more(struct http_stream *s, char *out, size_t cap, ssize_t *out_n)
-{
-    AUTO_LOCK(&s->stream_lock);
-    if (s->woken || s->ended)
-        return true;
-    if (s->beat_due && cap >= sizeof heartbeat - 1) {
-        s->beat_due = false;
-        memcpy(out, heartbeat, sizeof heartbeat - 1);
-        *out_n = sizeof heartbeat - 1;
-        return false;
-    }
-    s->asleep = true;
-    MHD_suspend_connection(s->connection);
-    *out_n = 0;
-    return false;
-}
-
-static bool begin_read(struct http_stream *s)
-{
-    AUTO_LOCK(&s->stream_lock);
-    s->woken = false;
-    return !s->ended;
-}
-
-static ssize_t on_stream_read(void *arg, uint64_t position, char *out, size_t cap)
-{
-    (void)position;
-    struct http_stream *s = arg;
-    CHECK(s, STREAM_MAGIC);
-    for (;;) {
-        if (!begin_read(s))
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        ssize_t n = s->source.read(s->source.state, out, cap);
-        if (n < 0)
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        if (n > 0)
-            return n;
-        if (!wait_for_more(s, out, cap, &n))
-            return n;
-    }
-}
-
-/* Wakes every event stream so that it writes: a sleeping connection does not notice that its client
- * left. */
-static void beat_all(struct http_server *server) /* with streams_lock held */
-{
-    for (struct http_stream *s = server->streams; s; s = s->next) {
-        if (!s->heartbeats)
-            continue;
-        AUTO_LOCK(&s->stream_lock);
-        s->beat_due = true;
-        rouse(s);
-    }
-}
-
-static void *run_pulse(void *arg)
-{
-    struct http_server *server = arg;
-    AUTO_LOCK(&server->streams_lock);
-    while (!server->stopping)
-        if (!cond_wait_ms(&server->pulse_stop, &server->streams_lock, server->options.heartbeat_ms))
-            beat_all(server);
-    return NULL;
 }
 
 /* ---- requests ---- */
@@ -305,8 +121,7 @@ static struct MHD_Response *make_response(struct http_exchange *x)
     struct http_reply *reply = &x->reply;
     struct MHD_Response *r;
     if (reply->stream)
-        r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream_read,
-                                              reply->stream, on_stream_freed);
+        r = stream_response(reply->stream);
     else
         r = MHD_create_response_from_buffer(reply->body.n, (void *)reply->body.p,
                                             MHD_RESPMEM_PERSISTENT);
@@ -336,7 +151,7 @@ static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection
     x->phase = PHASE_REPLY;
     x->close_after |= is_stopping(x->server);
     if (x->reply.stream)
-        attach_stream(x->reply.stream, connection);
+        stream_attach(x->reply.stream, connection);
     struct MHD_Response *r = make_response(x);
     if (r == NULL)
         return MHD_NO;
@@ -605,22 +420,9 @@ err http_start(const struct http_options *options, struct http_server **out)
                           "certificate readable PEM?)");
     }
     close(options->listen_fd);
-    server->pulse = thread_start("http-pulse", run_pulse, server);
+    server->pulse = thread_start("http-pulse", streams_pulse, server);
     *out = server;
     return 0;
-}
-
-/* Streams end at their next read, which they all get now. */
-static void end_streams(struct http_server *server)
-{
-    AUTO_LOCK(&server->streams_lock);
-    server->stopping = true;
-    pthread_cond_broadcast(&server->pulse_stop);
-    for (struct http_stream *s = server->streams; s; s = s->next) {
-        AUTO_LOCK(&s->stream_lock);
-        s->ended = true;
-        rouse(s);
-    }
 }
 
 static void wait_for_exchanges(struct http_server *server, int64_t grace_ms)
@@ -641,7 +443,7 @@ void http_stop(struct http_server *server, int64_t grace_ms)
         return;
     CHECK(server, SERVER_MAGIC);
     AUTO_FD listener = MHD_quiesce_daemon(server->daemon);
-    end_streams(server);
+    streams_end(server);
     pthread_join(server->pulse, NULL);
     wait_for_exchanges(server, grace_ms);
     workers_free(

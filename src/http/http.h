@@ -1,6 +1,7 @@
-/* The HTTP server: libmicrohttpd behind http.c, the only file that includes it. Strict parsing plus
-   the request guard (guard.c); routes match the raw target (R13a, route.c); errors are problem+json
-   (R10, problem.c); SSE in sse.c. Handlers see a struct ctx and nothing of the library.
+/* The HTTP server: libmicrohttpd behind http.c and stream.c, which alone include it. Strict parsing
+   plus the request guard (guard.c); routes match the raw target (R13a, route.c); errors are
+   problem+json (R10, problem.c); SSE in sse.c. Handlers see a struct ctx and nothing of the
+   library.
 
    Threads: one loop thread owns all sockets; a route row says where its handler runs. HTTP_INLINE:
    on the loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain

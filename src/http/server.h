@@ -1,0 +1,36 @@
+/* The inside of the server, shared by http.c and stream.c. */
+#ifndef HTTP_SERVER_H
+#define HTTP_SERVER_H
+
+#include "base/lock.h"
+#include "http/http.h"
+
+struct MHD_Connection;
+struct MHD_Response;
+
+struct http_server {
+    unsigned magic;
+    struct http_options options;
+    struct MHD_Daemon *daemon;
+    struct workers *workers;
+    struct idempotency *idempotency;
+    size_t body_bytes; /* held by all exchanges; loop thread only */
+    pthread_t pulse;
+    pthread_mutex_t exchanges_lock; /* guards exchanges */
+    pthread_cond_t exchanges_fewer;
+    unsigned exchanges;
+    pthread_mutex_t streams_lock; /* guards what follows */
+    pthread_cond_t pulse_stop;
+    struct http_stream *streams;
+    bool stopping;
+};
+
+/* stream.c */
+struct MHD_Response *
+stream_response(struct http_stream *s); /* which frees the stream; NULL: full */
+void stream_attach(struct http_stream *s, struct MHD_Connection *connection);
+void *streams_pulse(void *server); /* the heartbeat's thread; ends with `stopping` */
+/* Sets `stopping` and ends all streams. */
+void streams_end(struct http_server *server);
+
+#endif
