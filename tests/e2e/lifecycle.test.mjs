@@ -3,26 +3,13 @@
 import assert from "node:assert/strict";
 import { existsSync, readdirSync } from "node:fs";
 import path from "node:path";
-import { setImmediate } from "node:timers/promises";
 import { after, before, describe, test } from "node:test";
+import { eventually } from "../support/eventually.mjs";
 import { startJob, textOf, types } from "../support/job.mjs";
 import { serviceMissing } from "../support/service.mjs";
 
 const call = (command) => `CALL bash ${JSON.stringify({ command })}`;
 const resultOf = (events) => textOf(events.find((event) => event.type === "agent.tool_result"));
-
-/** Asks again until the answer satisfies; every round is a request, so the machine is not spun. */
-async function eventually(what, ask, satisfies, limitMs = 30_000) {
-    const deadline = Date.now() + limitMs;
-    for (;;) {
-        const answer = await ask();
-        if (satisfies(answer)) {
-            return answer;
-        }
-        assert.ok(Date.now() < deadline, `${what}: last seen ${JSON.stringify(answer)}`);
-        await setImmediate();
-    }
-}
 
 const stopped = (session) => eventually("the sandbox stops",
     async () => (await session.get()).sandbox.state, (state) => state === "stopped");

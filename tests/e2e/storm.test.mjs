@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import http from "node:http";
 import path from "node:path";
-import { setImmediate } from "node:timers/promises";
 import { after, before, describe, test } from "node:test";
+import { eventually } from "../support/eventually.mjs";
 import { startJob, textOf, types } from "../support/job.mjs";
 import { descendants } from "../support/processes.mjs";
 import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
@@ -14,17 +14,6 @@ const isIdle = (frame) => frame.type === "session.status_idle";
 const call = (command) => `CALL bash ${JSON.stringify({ command })}`;
 const times = (count, make) => Array.from({ length: count }, (_, index) => make(index));
 const allAtOnce = (count, make) => Promise.all(times(count, make));
-
-async function eventually(what, ask, satisfies, limitMs = 30_000) {
-    for (const deadline = Date.now() + limitMs; ;) {
-        const answer = await ask();
-        if (satisfies(answer)) {
-            return answer;
-        }
-        assert.ok(Date.now() < deadline, `${what}: last seen ${JSON.stringify(answer)}`);
-        await setImmediate();
-    }
-}
 
 const whole = (events) =>
     assert.deepEqual(events.map((event) => event.seq), events.map((_, index) => index + 1));

@@ -11,9 +11,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { after, before, describe, test } from "node:test";
-import { setImmediate } from "node:timers/promises";
+import { eventually } from "../support/eventually.mjs";
 import { startJob, textOf, types } from "../support/job.mjs";
-import { descendants } from "../support/processes.mjs";
+import { descendants, processes } from "../support/processes.mjs";
 import { SERVICE_PROGRAM, serviceMissing, startService } from "../support/service.mjs";
 
 const call = (command) => `CALL bash ${JSON.stringify({ command })}`;
@@ -22,18 +22,7 @@ const resultOf = (events) => events.find((event) => event.type === "agent.tool_r
 const messageOf = (events) => events.findLast((event) => event.type === "agent.message");
 const isRoot = process.getuid() === 0;
 
-async function eventually(what, ask, satisfies, limitMs = 90_000) {
-    for (const deadline = Date.now() + limitMs; ;) {
-        const answer = await ask();
-        if (satisfies(answer)) {
-            return answer;
-        }
-        assert.ok(Date.now() < deadline, `${what}: last seen ${JSON.stringify(answer)}`);
-        await setImmediate();
-    }
-}
-
-const idle = (session) => eventually("the session is idle", () => session.get(), ({ status }) => status === "idle", 30_000);
+const idle = (session) => eventually("the session is idle", () => session.get(), ({ status }) => status === "idle");
 
 /** The next turn works: model, sandbox and log. */
 async function checkWorks(session) {
@@ -172,7 +161,7 @@ describe("the database is locked by another program", { skip: serviceMissing }, 
             other.exec("BEGIN IMMEDIATE");
             job.model.release();
             await stream.until((frame) => frame.type === "session.status_idle");
-            await job.service.waitForOutput(/(cannot bring the session's row up to date[^]*){3}/, 60_000);
+            await job.service.waitForOutput(/(cannot bring the session's row up to date[^]*){3}/);
             other.exec("ROLLBACK");
             other.close();
             await stream.close();
@@ -241,12 +230,15 @@ describe("the disk is full", { skip: serviceMissing || (!isRoot && "needs root f
     test("full in the middle of a turn: nothing runs twice, and the turn goes on by itself once there is room", async () => {
         const session = await job.session();
         const stream = await session.stream({ eventDeltas: "agent.tool_result" });
-        // Long output: a few lines more might still fit into the last page that the log has.
-        const command = "echo x >> ran; echo begun; sleep 1; head -c 20000 /dev/zero | tr '\\0' y; echo; echo runs=$(wc -l < ran)";
+        // It goes on when its sleep is ended from outside, silently: the disk is full by then. Long output: a few
+        // lines more might still fit into the last page that the log has.
+        const nap = `sleep 98765.${process.pid}`;
+        const command = `echo x >> ran; echo begun; ${nap}; head -c 20000 /dev/zero | tr '\\0' y; echo; echo runs=$(wc -l < ran)`;
         await session.say(`${call(command)} THEN SAY "saw it all"`);
         await stream.until((frame) => frame.type === "event_delta");
         const free = fill();
         try {
+            process.kill(processes().find((one) => one.command.startsWith(nap)).pid, "SIGPIPE");
             await job.service.waitForOutput(/the session stops: .*(space|full)/i);
             assert.equal((await session.get()).status, "running");
         } finally {
@@ -455,7 +447,7 @@ describe("tools that say nothing, or NUL, or halves of characters", { skip: serv
 });
 
 describe("SIGTERM in the middle of turns", { skip: serviceMissing }, () => {
-    test("the service ends cleanly and soon, and the next start goes on where they were", async () => {
+    test("the service ends cleanly, and the next start goes on where they were", async () => {
         const job = await startJob();
         try {
             const tool = await job.session();
@@ -467,9 +459,7 @@ describe("SIGTERM in the middle of turns", { skip: serviceMissing }, () => {
             await speech.say("SAY \"half a thought\" HANG TIMES 1 THEN SAY never");
             await speechStream.until((frame) => frame.type === "event_delta");
             await speech.say("SAY \"the second\"");
-            const began = Date.now();
             await job.service.restart(); // throws unless SIGTERM ends it with status 0
-            assert.ok(Date.now() - began < 15_000, "it took too long to stop");
             await idle(tool);
             await idle(speech);
             const done = await tool.events();

@@ -8,11 +8,11 @@ import http from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { PATIENCE_MS } from "./eventually.mjs";
 
 const ROOT = path.join(path.dirname(fileURLToPath(import.meta.url)), "../..");
 export const RUNTIME = path.join(ROOT, "build/runtime");
 const NODE = path.join(RUNTIME, "node/bin/node");
-const WAIT_MS = 20_000;
 
 /** A gateway socket in front of `upstream` (a URL): {socket, tokens, close()}. */
 export async function startGateway(upstream) {
@@ -146,7 +146,7 @@ export class HostDriver {
                 this.#waiters.delete(waiter);
                 const seen = this.received.slice(-12).map((m) => JSON.stringify(m).slice(0, 300));
                 reject(new Error(`no such message from the host: ${predicate}\n${seen.join("\n")}`));
-            }, WAIT_MS).unref();
+            }, PATIENCE_MS).unref();
             this.#waiters.add(waiter);
         });
     }

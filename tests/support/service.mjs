@@ -19,10 +19,8 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { EventStream } from "./sse.mjs";
+import { PATIENCE_MS } from "./eventually.mjs";
 
-const START_MS = 30_000;
-const STOP_MS = 30_000;
-const WAIT_MS = 30_000;
 const READY = /pi-managed listening on (https?:\/\/\S+)/;
 const API_KEY = /\bpmk_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}\b/;
 const OUTPUT_KEPT = 64 * 1024;
@@ -92,7 +90,7 @@ class Service {
         const all = ["serve", "--data", this.data, "--listen", "127.0.0.1:0", ...args];
         this.#process = new Process(all, environment(env));
         this.#killed = false;
-        [, this.url] = await this.#process.waitFor(READY, START_MS);
+        [, this.url] = await this.#process.waitFor(READY, PATIENCE_MS);
         this.apiKey ??= API_KEY.exec(this.output)?.[0];
         this.#agent = new http.Agent({ keepAlive: true });
     }
@@ -108,13 +106,13 @@ class Service {
     async abandon() {
         if (this.#process) {
             this.#process.child.kill("SIGKILL");
-            await this.#process.ended(STOP_MS);
+            await this.#process.ended(PATIENCE_MS);
         }
         this.#removeOwnData();
     }
 
     /** The first match of pattern in the output, past or to come. */
-    waitForOutput(pattern, timeoutMs = WAIT_MS) {
+    waitForOutput(pattern, timeoutMs = PATIENCE_MS) {
         return this.#process.waitFor(pattern, timeoutMs);
     }
 
@@ -133,10 +131,10 @@ class Service {
             return;
         }
         this.#process.child.kill("SIGTERM");
-        const ended = await this.#process.ended(STOP_MS);
+        const ended = await this.#process.ended(PATIENCE_MS);
         if (ended.code !== 0) {
             const how = ended.timedOut
-                ? `did not stop in ${STOP_MS} ms` : `ended with ${endText(ended)}`;
+                ? `did not stop in ${PATIENCE_MS} ms` : `ended with ${endText(ended)}`;
             throw new Error(`the service ${how}; its output:\n${this.output}`);
         }
         if (SANITIZER.test(this.output)) { // of a role: the parent's own end does not show it
@@ -156,7 +154,7 @@ class Service {
         this.#killed = true;
         this.#agent.destroy();
         this.#process.child.kill("SIGKILL");
-        await this.#process.ended(STOP_MS);
+        await this.#process.ended(PATIENCE_MS);
     }
 
     /** Starts it again on the same data, after a clean stop or kill9(); the url is a new one. */

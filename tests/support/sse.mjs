@@ -3,6 +3,7 @@
 //
 // frame = {type, data, lastEventId, id}: type is "message" without an event field; lastEventId is
 // what a reconnecting client would send; id is the frame's own id field, undefined without one.
+import { PATIENCE_MS } from "./eventually.mjs";
 
 export class SseParser {
     // Node 24's streaming decoder takes away a second byte order mark too, so we do it ourselves.
@@ -94,7 +95,6 @@ export class SseParser {
     }
 }
 
-const WAIT_MS = 30_000;
 
 /** The frames of an HTTP response: {type, id (own or undefined), lastEventId, data (parsed JSON)}.
  * until() throws when the stream ends first, or after timeoutMs, and then the stream is closed. */
@@ -128,7 +128,7 @@ export class EventStream {
     }
 
     /** The frames up to and with the first that predicate accepts. */
-    async until(predicate, { timeoutMs = WAIT_MS } = {}) {
+    async until(predicate, { timeoutMs = PATIENCE_MS } = {}) {
         const seen = [];
         let late = false;
         const timer = setTimeout(() => {
