@@ -61,6 +61,14 @@ json_t *session_json(const struct service *service, const struct session_row *ro
 
 /* Creating */
 
+/* Idle sandboxes are stopped after minutes, busy ones end any time. */
+#define CAPACITY_RETRY_S "30"
+
+struct find {
+    struct ctx *ctx;
+    struct session_row *row;
+};
+
 /* The three forms of R41: an id, {id, version}, {id, version?, overrides}. */
 struct wanted_agent {
     struct str id;
@@ -146,18 +154,36 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     return reply_json(ctx, 201, session_json(ctx->service, &row));
 }
 
+static err read_environment(struct db_conn *c, void *arg)
+{
+    struct find *f = arg;
+    struct environment_found found;
+    TRY(environment_find(c, f->ctx->tenant, json_get_str(f->ctx->json, "environmentId"), &found));
+    f->row->environment_json = json_write_arena(found.definition, f->ctx->arena).p;
+    json_decref(found.definition);
+    return 0;
+}
+
+/* R51. One that cannot be found is reported by the creation itself. */
+static err check_capacity(struct ctx *ctx)
+{
+    struct session_row row = {0};
+    if (db_read(ctx->service->db, read_environment, &(struct find){.ctx = ctx, .row = &row}))
+        return 0;
+    err e = session_fits(ctx->service->sessions, row.environment_json);
+    if (e == E_QUOTA)
+        reply_header(ctx, "Retry-After", CAPACITY_RETRY_S);
+    return e;
+}
+
 static err sessions_create(struct ctx *ctx)
 {
     TRY(ctx_fields(ctx, ctx->service->catalog, create_fields));
+    TRY(check_capacity(ctx));
     return ctx_write(ctx, create_in, NULL);
 }
 
 /* Reading */
-
-struct find {
-    struct ctx *ctx;
-    struct session_row *row;
-};
 
 static err find_in(struct db_conn *c, void *arg)
 {

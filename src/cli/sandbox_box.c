@@ -52,6 +52,7 @@ err box_open_data(const struct invocation *call, bool make, struct box *out)
     *out = (struct box){.data = {.lock = -1},
                         .provider = sandbox_providers[0],
                         .runtime = option_value(call, "runtime")};
+    TRY(sandbox_memory_option(call, &out->place.memory_mib));
     if (!make)
         TRY(check_data(data));
     TRY(find_control(data, &out->place.socket_owner));
@@ -120,11 +121,13 @@ err box_point(struct box *b, const char *id)
     if (snprintf(b->dir, PATH_MAX, "%s/sandboxes/%s", b->data.path, id) >= PATH_MAX ||
         snprintf(b->socket, PATH_MAX, "%s/sandboxes/%s/agent.sock", b->short_data, id) >=
             PATH_MAX ||
-        snprintf(b->images, PATH_MAX, "%s/images", b->data.path) >= PATH_MAX)
+        snprintf(b->images, PATH_MAX, "%s/images", b->data.path) >= PATH_MAX ||
+        snprintf(b->sandboxes, PATH_MAX, "%s/sandboxes", b->data.path) >= PATH_MAX)
         return fail(E_INVALID, "the path of the data directory is too long");
     b->place.dir = b->dir;
     b->place.socket = b->socket;
     b->place.images = b->images;
+    b->place.sandboxes = b->sandboxes;
     return 0;
 }
 

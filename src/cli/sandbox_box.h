@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/places.h"
+#include "cli/sandbox_options.h"
 #include "parent/data.h"
 #include "sandbox/provider.h"
 
@@ -19,11 +20,12 @@ struct box {
     struct sandbox_spec spec;
     struct sandbox_place place; /* points into the rest */
     char short_data[PATH_MAX], dir[PATH_MAX], socket[PATH_MAX], images[PATH_MAX];
+    char sandboxes[PATH_MAX];
 };
 
 /* The options that `call` must have. */
 #define BOX_OPTIONS                                                                                \
-    OPTION_DATA,                                                                                   \
+    OPTION_DATA, OPTION_SANDBOX_MEMORY,                                                            \
     {                                                                                              \
         "runtime", "DIR", NULL, "Node, Pi and ripgrep; default: beside the program"                \
     }

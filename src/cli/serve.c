@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/logging.h"
+#include "cli/sandbox_options.h"
 #include "cli/service.h"
 #include "parent/listen.h"
 
@@ -18,6 +19,7 @@ static const struct option options[] = {
     {"tls-key", "FILE", NULL, "PEM"},
     {"insecure", NULL, NULL, "listen off loopback without TLS (behind a TLS proxy)"},
     {"sandbox", "PROVIDER", "auto", "where tools run: auto, or a provider that doctor lists"},
+    OPTION_SANDBOX_MEMORY,
     {"allow-private", "HOST[:PORT],…", NULL,
      "private hosts that may be dialled, e.g. a local model"},
     {0},
@@ -26,6 +28,7 @@ static const struct option options[] = {
 static err choose_provider(const struct invocation *call, struct parent_config *config)
 {
     const struct sandbox_provider *provider = NULL;
+    TRY(sandbox_memory_option(call, &config->sandbox_memory_mib));
     TRY(sandbox_provider_choose(option_value(call, "sandbox"), &provider));
     snprintf(config->provider, sizeof config->provider, "%s", provider->name);
     provider->probe(&config->caps);

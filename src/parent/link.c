@@ -138,7 +138,7 @@ err parent_call(struct parent_link *link, struct parent_message *m, int *out_fd)
                     CALL_TIMEOUT_MS / 1000);
     if (m->status) {
         fd_close(&w.fd);
-        return fail(m->status, "%.*s", PARENT_TEXT_MAX - 1, m->text);
+        return fail_as(m->status, m->code, "%.*s", PARENT_TEXT_MAX - 1, m->text);
     }
     if (out_fd)
         *out_fd = fd_take(&w.fd);

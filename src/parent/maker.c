@@ -17,6 +17,8 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
         .uid_base = r->uid_base,
         .runtime = r->runtime,
         .images = r->images,
+        .memory_mib = r->memory_mib,
+        .sandboxes = r->sandboxes,
     };
     switch (r->verb) {
     case PARENT_SANDBOX_CREATE:
@@ -50,11 +52,10 @@ static err serve_request(const struct maker_request *request, struct parent_mess
 {
     const struct sandbox_provider *provider = sandbox_provider_named(request->provider);
     reply->verb = request->verb;
-    reply->status =
-        provider ? run_verb(provider, request, &reply->status_of)
-                 : fail(E_UNAVAILABLE, "there is no sandbox provider \"%s\"", request->provider);
-    if (reply->status)
-        snprintf(reply->text, sizeof reply->text, "%.*s", (int)sizeof reply->text - 1, err_text());
+    parent_message_outcome(
+        reply, provider
+                   ? run_verb(provider, request, &reply->status_of)
+                   : fail(E_UNAVAILABLE, "there is no sandbox provider \"%s\"", request->provider));
     return fd_send(PARENT_FD, reply, sizeof *reply, NULL, 0);
 }
 

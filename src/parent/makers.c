@@ -19,6 +19,7 @@
 #include "parent/maker.h"
 #include "parent/ranges.h"
 #include "parent/roles.h"
+#include "sandbox/ledger.h"
 
 #define WAITING_MAX 1024
 /* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
@@ -137,8 +138,7 @@ static void answer(struct makers *s, const struct parent_message *request,
 static void refuse(struct makers *s, const struct parent_message *request, err e)
 {
     struct parent_message *reply = mem_alloc(sizeof *reply);
-    reply->status = e;
-    snprintf(reply->text, sizeof reply->text, "%.*s", (int)sizeof reply->text - 1, err_text());
+    parent_message_outcome(reply, e);
     answer(s, request, reply);
     mem_free(reply);
 }
@@ -168,10 +168,14 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         .spec = m->sandbox.spec,
         .grace_ms = m->sandbox.grace_ms,
         .socket_owner = s->o.control_uid,
+        .memory_mib = s->o.memory_mib,
     };
     snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
     snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
-    if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >= (int)sizeof r->images)
+    if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >=
+            (int)sizeof r->images ||
+        snprintf(r->sandboxes, sizeof r->sandboxes, "%s/sandboxes", s->o.data_dir) >=
+            (int)sizeof r->sandboxes)
         return fail(E_INVALID, "the path of the data directory is too long");
     if (snprintf(r->socket, sizeof r->socket, "%s/sandboxes/%s/agent.sock", s->o.short_dir,
                  r->spec.id) >= (int)sizeof r->socket)
@@ -361,10 +365,28 @@ static void answer_list(struct makers *s, const struct parent_message *m)
     mem_free(ids);
 }
 
+/* Read here: a maker for it would cost more than the answer. */
+static void answer_fits(struct makers *s, const struct parent_message *m)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/sandboxes", s->o.data_dir);
+    const struct sandbox_provider *provider = sandbox_provider_named(s->o.provider);
+    const struct ledger ledger = {
+        .folder = folder, .capacity_mib = s->o.memory_mib, .lives = provider->lives};
+    struct parent_message *reply = mem_alloc(sizeof *reply);
+    parent_message_outcome(reply, ledger_check(&ledger, sandbox_memory_mib(&m->sandbox.spec)));
+    answer(s, m, reply);
+    mem_free(reply);
+}
+
 void makers_request(struct makers *s, const struct parent_message *m, int64_t now_ms)
 {
     if (m->verb == PARENT_SANDBOX_LIST) {
         answer_list(s, m);
+        return;
+    }
+    if (m->verb == PARENT_SANDBOX_FITS) {
+        answer_fits(s, m);
         return;
     }
     err e = makers_check(m->verb, &m->sandbox.spec);

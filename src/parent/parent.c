@@ -101,10 +101,7 @@ static void send_to(struct child *c, const struct parent_message *m, const int *
 
 static void reply_status(struct child *to, struct parent_message *m, err e)
 {
-    m->status = e;
-    m->text[0] = 0;
-    if (e)
-        snprintf(m->text, sizeof m->text, "%.*s", (int)sizeof m->text - 1, err_text());
+    parent_message_outcome(m, e);
     send_to(to, m, NULL, 0);
 }
 
@@ -270,6 +267,7 @@ static const struct {
     {PARENT_SANDBOX_STOP, true, false, on_sandbox},
     {PARENT_SANDBOX_DESTROY, true, false, on_sandbox},
     {PARENT_SANDBOX_STATS, true, false, on_sandbox},
+    {PARENT_SANDBOX_FITS, true, false, on_sandbox},
     {PARENT_SANDBOX_LIST, true, false, on_sandbox},
     {PARENT_OPEN_CREDENTIAL, false, true, on_open_credential},
 };
@@ -558,6 +556,7 @@ static void set_up_children(struct parent *p)
                                  .control_dir = o->separate ? ROLE_ROOT "/data" : p->short_dir,
                                  .runtime_dir = o->runtime_dir,
                                  .provider = o->config.provider,
+                                 .memory_mib = o->config.sandbox_memory_mib,
                                  .control_uid = o->separate ? o->uid_base : geteuid(),
                                  .uid_ranges = o->separate,
                                  .role_args = o->role_args,

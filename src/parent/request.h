@@ -10,6 +10,8 @@
 #include "base/id.h"
 #include "sandbox/provider.h"
 
+#include <stdio.h>
+
 #define PARENT_FD 3
 #define PARENT_TEXT_MAX 256
 #define PARENT_SEALED_MAX 8192 /* a sealed credential, and what comes out of it */
@@ -31,6 +33,8 @@ enum parent_verb {
     PARENT_SANDBOX_STOP,    /* sandbox.spec, sandbox.grace_ms */
     PARENT_SANDBOX_DESTROY, /* sandbox.spec */
     PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status_of */
+    /* sandbox.spec.memory_mib: would it fit beside what runs? (R51) Reserves nothing */
+    PARENT_SANDBOX_FITS,
     /* list.from = index → reply list.item.id of that one ("" past the end), list.total. Ask STATS,
        STOP or DESTROY with that id alone (R35) */
     PARENT_SANDBOX_LIST,
@@ -88,6 +92,7 @@ struct parent_config {
     /* To control only, stable over restarts: for signed cursors and the cache of API keys. */
     unsigned char control_key[32];
     char allow_private[PARENT_TEXT_MAX * 4]; /* --allow-private as given, for the dial guard */
+    uint64_t sandbox_memory_mib;             /* R51: for all sandboxes together */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */
 };
@@ -96,6 +101,7 @@ struct parent_message {
     uint32_t verb;              /* enum parent_verb */
     uint32_t id;                /* of the request; 0 in notes */
     int32_t status;             /* err, in replies */
+    char code[ERR_CODE_MAX];    /* R10, in failed replies; "": the usual one of the status */
     char text[PARENT_TEXT_MAX]; /* reason in failed replies */
     union {
         struct parent_host host;
@@ -109,5 +115,16 @@ struct parent_message {
         } list;
     };
 };
+
+/* Puts the outcome into a reply, with the reason in the error slot when it is an error. */
+static inline void parent_message_outcome(struct parent_message *m, err e)
+{
+    m->status = e;
+    m->text[0] = m->code[0] = 0;
+    if (e) {
+        snprintf(m->text, sizeof m->text, "%.*s", (int)sizeof m->text - 1, err_text());
+        snprintf(m->code, sizeof m->code, "%s", err_code());
+    }
+}
 
 #endif

@@ -18,6 +18,7 @@
 
 #define SANDBOX_IMAGE_MAX 256
 #define SANDBOX_REASON_MAX 256
+#define SANDBOX_MEMORY_MIB 512 /* of a sandbox that asks for nothing else */
 
 /* A fixed, validated request: it crosses from control to the parent as it stands. */
 struct sandbox_spec {
@@ -25,7 +26,7 @@ struct sandbox_spec {
     char tenant[ID_MAX];           /* label */
     char image[SANDBOX_IMAGE_MAX]; /* R32: "host", or NAME[:TAG] of the image store */
     uint32_t cpu_milli;            /* 1000 = one cpu; 0 = provider default */
-    uint32_t memory_mib;           /* 0 = provider default (512) */
+    uint32_t memory_mib;           /* 0 = SANDBOX_MEMORY_MIB */
     uint32_t pids;                 /* 0 = provider default (256) */
     uint32_t disk_mib;             /* 0 = no quota */
 };
@@ -64,7 +65,15 @@ struct sandbox_place {
     uint32_t uid_base;   /* first of the 65536 ids of this sandbox (root only) */
     const char *runtime; /* build/runtime: rg */
     const char *images;  /* the image store, DATA/images */
+    /* R51: what all sandboxes of this data directory may be promised together; 0: not counted. */
+    uint64_t memory_mib;
+    const char *sandboxes; /* DATA/sandboxes, where it is counted (ledger.h) */
 };
+
+static inline uint32_t sandbox_memory_mib(const struct sandbox_spec *spec)
+{
+    return spec->memory_mib ? spec->memory_mib : SANDBOX_MEMORY_MIB;
+}
 
 struct sandbox_provider {
     const char *name;
@@ -77,7 +86,7 @@ struct sandbox_provider {
     err (*create)(const struct sandbox_spec *, const struct sandbox_place *);
     /* Idempotent: OK at once when running. Returns when pi-hands has answered HELLO on the socket;
        a half-made sandbox is torn down. Network policy is in force before the first process runs
-       (R31). */
+       (R31). E_QUOTA (host_capacity) when its memory does not fit beside that of the others. */
     err (*start)(const struct sandbox_spec *, const struct sandbox_place *);
     /* All processes gone, files kept. TERM, grace_ms, KILL. Idempotent. */
     err (*stop)(const struct sandbox_spec *, const struct sandbox_place *, uint32_t grace_ms);
@@ -85,6 +94,8 @@ struct sandbox_provider {
     err (*destroy)(const struct sandbox_spec *, const struct sandbox_place *);
     err (*status)(const struct sandbox_spec *, const struct sandbox_place *,
                   struct sandbox_status *out);
+    /* Whether the sandbox in this folder runs, or a verb is at work on it. Never waits. */
+    bool (*lives)(const char *dir);
 };
 
 /* Every provider compiled in, best first, NULL at the end. */

@@ -35,6 +35,12 @@ err state_lock(const char *dir, int *out_fd)
     return 0;
 }
 
+bool state_is_locked(const char *dir)
+{
+    AUTO_FD fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
 bool state_spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b)
 {
     return strcmp(a->id, b->id) == 0 && strcmp(a->tenant, b->tenant) == 0 &&

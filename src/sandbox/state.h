@@ -31,6 +31,8 @@ struct state_run {
 /* Takes the sandbox's lock: one verb at a time. E_NOT_FOUND when the folder does not exist. Held
    until the descriptor is closed in this process and every child that inherited it. */
 err state_lock(const char *dir, int *out_fd);
+/* True when a verb is at work on it. */
+bool state_is_locked(const char *dir);
 
 bool state_spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b);
 err state_write_spec(const char *dir, const struct sandbox_spec *spec);

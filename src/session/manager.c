@@ -508,6 +508,11 @@ err session_delete(struct session_manager *m, const char *tenant, const char *se
     return purge ? log_remove(m->logs_dir, tenant, session) : 0;
 }
 
+err session_fits(struct session_manager *m, const char *environment_json)
+{
+    return sandboxes_fit(m->sandboxes, environment_json);
+}
+
 struct hub *session_manager_hub(struct session_manager *m)
 {
     return m->hub;

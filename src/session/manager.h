@@ -49,6 +49,9 @@ void session_manager_stop(struct session_manager *m);
 
 /* Something is in the inbox of this session. After the COMMIT. Any thread. */
 void session_wake(struct session_manager *m, const char *tenant, const char *session);
+/* R51: E_QUOTA (host_capacity) when no sandbox of this environment would fit into the host's memory
+   now. Blocks. */
+err session_fits(struct session_manager *m, const char *environment_json);
 /* R21: withdraws a queued message. E_NOT_FOUND if unknown, E_CONFLICT (already_processed) if it is
  * too late. Blocks. */
 err session_withdraw(struct session_manager *m, const char *tenant, const char *session,

@@ -178,6 +178,13 @@ err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session
     return failed;
 }
 
+err sandboxes_fit(struct sandboxes *s, const char *environment_json)
+{
+    struct parent_message m = {.verb = PARENT_SANDBOX_FITS};
+    fill_spec(&m.sandbox.spec, "", "", environment_json);
+    return parent_call(s->parent, &m, NULL);
+}
+
 void sandboxes_release(struct sandboxes *s, const char *session)
 {
     struct entry *e = take_entry(s, "", session);

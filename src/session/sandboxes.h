@@ -21,6 +21,9 @@ void sandboxes_free(struct sandboxes *s);
    anything elsewhere. */
 err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
                     const char *environment_json, char out_socket[108], bool *out_fresh);
+/* R51: E_QUOTA (host_capacity) when a sandbox of this environment would not fit into the host's
+   memory beside those that run. Reserves nothing: sandboxes_start asks again. */
+err sandboxes_fit(struct sandboxes *s, const char *environment_json);
 /* Ends the use that each successful sandboxes_start began. */
 void sandboxes_release(struct sandboxes *s, const char *session);
 /* Somebody could not reach it: the next start asks the parent again. */

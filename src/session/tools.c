@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "hands/frames.h"
 #include "sandbox/hands.h"
+#include "sandbox/ledger.h"
 #include "session/live.h"
 
 #include <stdio.h>
@@ -91,11 +92,14 @@ static void run_job(struct job *j, const char *name, void *(*fn)(void *), bool h
 
 static void sandbox_failed(struct job *j)
 {
-    char text[ERR_TEXT_MAX];
+    char text[ERR_TEXT_MAX], code[ERR_CODE_MAX];
     snprintf(text, sizeof text, "The sandbox cannot be started: %.400s", err_text());
+    snprintf(code, sizeof code, "%s",
+             strcmp(err_code(), LEDGER_NO_ROOM) == 0 ? LEDGER_NO_ROOM : "sandbox_unavailable");
     log_error("%s", text);
-    manager_post_input(j->m, j->session,
-                       &(struct turn_input){.kind = TURN_SANDBOX_FAILED, .text = text}, true);
+    manager_post_input(
+        j->m, j->session,
+        &(struct turn_input){.kind = TURN_SANDBOX_FAILED, .name = code, .text = text}, true);
     post_error_result(j, text, false);
 }
 

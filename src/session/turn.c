@@ -566,7 +566,8 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
         calls_result(&s, in);
         break;
     case TURN_SANDBOX_FAILED:
-        step_error(&s, "sandbox_unavailable", in->text, "terminal");
+        step_error(&s, in->name && in->name[0] ? in->name : "sandbox_unavailable", in->text,
+                   "terminal");
         break;
     case TURN_REQUEST_BEGIN:
         request_begin(&s, in);

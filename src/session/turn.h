@@ -41,10 +41,11 @@ enum turn_input_kind {
     TURN_TOOL_CANCELLED, /* id: call */
     TURN_TOOL_UPDATE,    /* id: call, number: offset, bytes */
     TURN_TOOL_RESULT,    /* id: call, bytes: result JSON */
-    TURN_SANDBOX_FAILED, /* text: for session.error; the call's result follows as TURN_TOOL_RESULT
-                          */
-    TURN_REQUEST_BEGIN,  /* id: request */
-    TURN_REQUEST_END,    /* id: request, event: request_end */
+    /* name: code ("": sandbox_unavailable), text: for session.error; the call's result follows as
+       TURN_TOOL_RESULT */
+    TURN_SANDBOX_FAILED,
+    TURN_REQUEST_BEGIN, /* id: request */
+    TURN_REQUEST_END,   /* id: request, event: request_end */
     TURN_BROKER_LOST,
     TURN_SETTLED, /* ok = not aborted, text: error or NULL */
     TURN_RECOVER, /* after loading: go on with what a crash interrupted; ok = sandbox kept its

@@ -180,6 +180,23 @@ for (const [who, uid] of users) {
             assert.match(gone.stderr, /there is no sandbox kept in .*sandbox ls/);
         });
 
+        test("memory: what does not fit beside the others is refused, and leaves nothing", async () => {
+            const running = cli.start("run", ["--name", "first"], ["sh", "-c", "echo up; read x"]);
+            await running.until(/up\n/);
+            const less = ["--sandbox-memory", "1000"]; // one of 512 MiB fits
+            const refused = await cli.do("run", ["--name", "second", ...less], ["true"]);
+            assert.deepEqual([refused.status, refused.stdout], [125, ""]);
+            assert.match(refused.stderr, /no memory is left for another sandbox: 512 of 1000 MiB \(--sandbox-memory\)/);
+            assert.deepEqual(await cli.names(), ["first"]);
+            running.child.stdin.end("\n");
+            assert.equal((await running.ended).status, 0);
+            const fits = await cli.do("run", less, ["echo", "fits"]);
+            assert.deepEqual([fits.status, fits.stdout], [0, "fits\n"]);
+            const wrong = await cli.do("run", ["--sandbox-memory", "much"], ["true"]);
+            assert.match(wrong.stderr, /--sandbox-memory much: give a number of MiB/);
+            assert.deepEqual(readdirSync(path.join(cli.data, "sandboxes")), []);
+        });
+
         test("names: letters, digits and . _ -, forty at most, none that means something else", async () => {
             for (const name of ["", "../x", "a/b", "-x", ".x", "all", "sess_x", "a".repeat(41), "a b", "é"]) {
                 const done = await cli.do("run", [`--name=${name}`], ["true"]);

@@ -8,6 +8,7 @@
 #include "base/tree.h"
 #include "hands/frames.h"
 #include "sandbox/hands.h"
+#include "sandbox/ledger.h"
 #include "sandbox/linux/init.h"
 #include "sandbox/linux/userns.h"
 #include "sandbox/state.h"
@@ -42,6 +43,7 @@
 static char data[96];     /* DATA of this run */
 static char runtime[112]; /* holds rg */
 static char images[112];  /* the image store */
+static char folder[112];  /* of sandboxes */
 static bool privileged;
 static bool plain_root; /* DATA lies where no overlay can be */
 
@@ -64,14 +66,13 @@ static struct box box_of(const char *id, const char *tenant, unsigned n)
     struct box b = {.place = {.socket_owner = geteuid(),
                               .uid_base = UID_BASE + n * USERNS_IDS,
                               .runtime = runtime,
-                              .images = images}};
+                              .images = images,
+                              .sandboxes = folder}};
     /* Runs may be side by side on one machine, with the same control groups. */
     snprintf(b.spec.id, sizeof b.spec.id, "%s_%d", id, (int)getpid());
     snprintf(b.spec.tenant, sizeof b.spec.tenant, "%s", tenant);
     snprintf(b.spec.image, sizeof b.spec.image, "host");
-    char parent[128];
-    snprintf(parent, sizeof parent, "%s/sandboxes", data);
-    place_box(&b, parent, b.spec.id);
+    place_box(&b, folder, b.spec.id);
     return b;
 }
 
@@ -555,6 +556,72 @@ static void process_limit_holds(void **state)
     must(DESTROY, &b);
 }
 
+/* Makers that start at the same time, not one after the other. */
+static int start_at_once(struct box *boxes, size_t n)
+{
+    int started = 0, status;
+    pid_t makers[16];
+    assert_in_range(n, 1, 16);
+    fflush(NULL);
+    for (size_t i = 0; i < n; i++) {
+        makers[i] = fork();
+        if (makers[i] == 0) {
+            be_a_daemon();
+            err e = run_verb(START, &boxes[i], 0, NULL);
+            _exit(e == 0 ? 0 : e == E_QUOTA && strcmp(err_code(), LEDGER_NO_ROOM) == 0 ? 1 : 2);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(waitpid(makers[i], &status, 0), makers[i]);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) > 1)
+            fail_msg("a start ended with %d", status);
+        started += WEXITSTATUS(status) == 0;
+    }
+    return started;
+}
+
+static void as_many_start_as_memory_was_promised_for(void **state)
+{
+    (void)state;
+    enum {
+        ASKING = 6,
+        FITTING = 3
+    };
+    static struct box boxes[ASKING];
+    for (unsigned i = 0; i < ASKING; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "sess_many%u", i);
+        boxes[i] = box_of(id, "tenant_a", 20 + i);
+        boxes[i].spec.memory_mib = 64;
+        boxes[i].place.memory_mib = FITTING * 64 + 63;
+        must(CREATE, &boxes[i]);
+    }
+    assert_int_equal(start_at_once(boxes, ASKING), FITTING);
+    assert_int_equal(start_at_once(boxes, ASKING), FITTING); /* those that run stay */
+    size_t running = 0;
+    while (status_of(&boxes[running]).state != SANDBOX_RUNNING)
+        running++;
+    must(STOP, &boxes[running]);
+    assert_int_equal(start_at_once(boxes, ASKING), FITTING);
+    /* One that died unnoticed makes room too. */
+    for (running = 0; status_of(&boxes[running]).state != SANDBOX_RUNNING;)
+        running++;
+    struct state_init init = init_of(&boxes[running]);
+    AUTO_FD pidfd = init_open(&init);
+    assert_int_equal(kill(init.pid, SIGKILL), 0);
+    assert_true(init_wait_end(pidfd, 5000));
+    while (waitpid(init.pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    must(DESTROY, &boxes[running]);
+    boxes[running] = boxes[ASKING - 1];
+    assert_int_equal(start_at_once(boxes, ASKING - 1), FITTING);
+    for (unsigned i = 0; i < ASKING; i++)
+        must(DESTROY, &boxes[i]);
+    char ledger[160];
+    snprintf(ledger, sizeof ledger, "%s/.memory", boxes[0].place.sandboxes);
+    assert_int_equal(access(ledger, F_OK), -1);
+}
+
 /* ---- neighbours and failures ---- */
 
 static void tenants_see_nothing_of_each_other(void **state)
@@ -698,6 +765,7 @@ static void make_data(const char *parent, uid_t owner)
         abort();
     snprintf(runtime, sizeof runtime, "%s/runtime", data);
     snprintf(images, sizeof images, "%s/images", data);
+    snprintf(folder, sizeof folder, "%s/sandboxes", data);
     char command[512];
     snprintf(command, sizeof command,
              "mkdir %s %s/sandboxes && cp build/runtime/rg %s && chown -R %u %s", runtime, data,
@@ -711,14 +779,12 @@ static void make_data(const char *parent, uid_t owner)
 /* What a failed test left running. */
 static void destroy_all(void)
 {
-    char path[128];
-    snprintf(path, sizeof path, "%s/sandboxes", data);
-    DIR *d = opendir(path);
+    DIR *d = opendir(folder);
     for (const struct dirent *entry; d && (entry = readdir(d));) {
         struct box b = box_of("left", "tenant_a", 15);
         if (entry->d_name[0] == '.')
             continue;
-        place_box(&b, path, entry->d_name);
+        place_box(&b, folder, entry->d_name);
         if (state_read_spec(b.dir, &b.spec) == 0)
             make(DESTROY, &b, 0);
     }
@@ -742,6 +808,7 @@ static int run_all(const char *name)
         cmocka_unit_test(destroy_leaves_no_trace),
         cmocka_unit_test(memory_limit_kills_the_hog_alone),
         cmocka_unit_test(process_limit_holds),
+        cmocka_unit_test(as_many_start_as_memory_was_promised_for),
         cmocka_unit_test(tenants_see_nothing_of_each_other),
         cmocka_unit_test(a_failed_start_is_torn_down_and_says_why),
         cmocka_unit_test(old_skeletons_go_when_nobody_uses_them),
@@ -773,12 +840,12 @@ static int run_plain_user(void)
 /* On an overlay, which no overlay accepts as its upper layer: as in a container. */
 static int run_without_overlay(void)
 {
-    char options[512], folder[128], parent[112];
+    char options[512], made[128], parent[112];
     snprintf(parent, sizeof parent, "%s/m", data);
     static const char *const names[] = {"l", "u", "w", "m"};
     for (size_t i = 0; i < 4; i++) {
-        snprintf(folder, sizeof folder, "%s/%s", data, names[i]);
-        assert_int_equal(mkdir(folder, 0755), 0);
+        snprintf(made, sizeof made, "%s/%s", data, names[i]);
+        assert_int_equal(mkdir(made, 0755), 0);
     }
     snprintf(options, sizeof options, "lowerdir=%s/l,upperdir=%s/u,workdir=%s/w", data, data, data);
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||

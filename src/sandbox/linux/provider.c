@@ -5,6 +5,7 @@
 #include "base/tree.h"
 #include "images/store.h"
 #include "sandbox/hands.h"
+#include "sandbox/ledger.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
 #include "sandbox/linux/image_host.h"
@@ -21,15 +22,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define DEFAULT_MEMORY_MIB 512
 #define DEFAULT_PIDS 256
 #define HELLO_WAIT_MS 20000
 #define AGENT_BACKLOG 256 /* connections that may wait while pi-hands is busy */
-
-static uint32_t memory_mib(const struct sandbox_spec *spec)
-{
-    return spec->memory_mib ? spec->memory_mib : DEFAULT_MEMORY_MIB;
-}
 
 /* ---- create ---- */
 
@@ -95,6 +90,22 @@ static bool read_started(const char *dir, struct state_run *out, int *out_pidfd)
     return e != E_NOT_FOUND;
 }
 
+static bool linux_lives(const char *dir)
+{
+    AUTO_FD init = -1;
+    struct state_run run;
+    if (state_is_locked(dir))
+        return true;
+    read_started(dir, &run, &init);
+    return init >= 0;
+}
+
+static struct ledger ledger_of(const struct sandbox_place *place)
+{
+    return (struct ledger){
+        .folder = place->sandboxes, .capacity_mib = place->memory_mib, .lives = linux_lives};
+}
+
 /* Removes what a run leaves outside its namespaces. The init is dead already. */
 static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      const struct state_run *run)
@@ -104,7 +115,9 @@ static err clear_run(const struct sandbox_spec *spec, const struct sandbox_place
     TRY(root_clean(place->dir));
     if (unlink(place->socket) < 0 && errno != ENOENT)
         return fail_errno("remove the agent socket %s", place->socket);
-    return state_remove_run(place->dir);
+    TRY(state_remove_run(place->dir));
+    const struct ledger ledger = ledger_of(place);
+    return ledger_release(&ledger, spec->id);
 }
 
 /* ---- start ---- */
@@ -144,7 +157,7 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
 static err make_groups(const struct sandbox_spec *spec, struct boot *b, struct state_run *run)
 {
     const struct cgroup_limits limits = {
-        .memory_bytes = (uint64_t)memory_mib(spec) << 20,
+        .memory_bytes = (uint64_t)sandbox_memory_mib(spec) << 20,
         .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
         .cpu_milli = spec->cpu_milli,
     };
@@ -188,7 +201,7 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
                                  .tools = is_host(spec) ? NULL : host.tools,
                                  .runtime = place->runtime,
                                  .owner = b->privileged ? place->uid_base : geteuid(),
-                                 .tmp_mib = memory_mib(spec) / 2};
+                                 .tmp_mib = sandbox_memory_mib(spec) / 2};
     err e = boot_steps(spec, place, b, run);
     cgroup_close(&b->door);
     fd_close(&b->listen_fd);
@@ -233,6 +246,8 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
             TRY(init_end(init, 0));
         TRY(clear_run(spec, place, &run));
     }
+    const struct ledger ledger = ledger_of(place);
+    TRY(ledger_reserve(&ledger, spec->id, sandbox_memory_mib(spec)));
     return boot_sandbox(spec, place);
 }
 
@@ -344,4 +359,5 @@ const struct sandbox_provider sandbox_linux = {
     .stop = linux_stop,
     .destroy = linux_destroy,
     .status = linux_status,
+    .lives = linux_lives,
 };
