@@ -156,6 +156,7 @@ finish() {
 
 rm -rf "$logs"
 mkdir -p "$logs"
+export PI_MANAGED_TEST_FULL=$full # tests that can be more thorough are
 check includes tools/check-includes.sh
 if command -v clang-format >/dev/null; then
     check format tools/lint.sh --format
@@ -165,6 +166,7 @@ fi
 suites
 [ $full = yes ] || finish
 
+PI_MANAGED_TEST_FULL=no
 SAN=thread
 suites
 for target in tests/fuzz/*.c; do

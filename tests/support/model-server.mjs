@@ -4,7 +4,7 @@
 // providers do, refuses what they refuse, and answers by a script.
 //
 //   node tests/support/model-server.mjs [--listen ADDR:PORT] [--script demo|FILE] [--log FILE]
-//                                       [--api-key KEY]
+//                                       [--api-key KEY] [--replay SESSION.jsonl]
 //   prints `model server on http://ADDR:PORT`
 //
 //   const m = await startModelServer({ script?, log?, listen?, apiKey? });
@@ -17,8 +17,11 @@
 // (3) a FILE: an .mjs whose default export is one of these, or a .json array; `demo` names
 // model/scripts/demo.mjs.
 //
+// --replay plays the model of a recorded session log back (model/replay.mjs): give a new session the
+// same messages, and it goes the way the recorded one went.
+//
 // Each of m.requests: {index, api, model, method, path, headers, body (text), parsed (JSON),
-// conversation, userText, outcome, done, stalled, release}. done is a promise of the outcome:
+// conversation, userText, outcome, sentBytes, done, stalled, release}. done is a promise of the outcome:
 // finished, left (the client went away), cut, error, failed (an HTTP error by script) or refused
 // (the request was not valid). stalled is a promise too: a HANG is reached, and release() ends it.
 //
@@ -34,7 +37,8 @@ import { googleGenerativeAi } from "./model/google-generative-ai.mjs";
 import { openaiCompletions } from "./model/openai-completions.mjs";
 import { openaiResponses } from "./model/openai-responses.mjs";
 import { play } from "./model/play.mjs";
-import { directiveTurn, ScriptError, toTurn } from "./model/script.mjs";
+import { replay } from "./model/replay.mjs";
+import { directiveTurn, ScriptError, toTurn, withoutFaults } from "./model/script.mjs";
 import { randomId, usageOf } from "./model/tokens.mjs";
 
 const PROTOCOLS = [openaiCompletions, anthropicMessages, openaiResponses, googleGenerativeAi];
@@ -261,7 +265,9 @@ class ModelServer {
         };
         const stream = encoder.stream({ body: record.parsed, model: record.model, usage });
         const stalled = () => this.#stall(record, gone);
-        return play({ encoder, stream, turn, response, gone, stalled });
+        const { outcome, sent } = await play({ encoder, stream, turn, response, gone, stalled });
+        record.sentBytes = sent;
+        return outcome;
     }
 
     /** TIMES n: the same request gets the turn's faults n times, then the turn without them. */
@@ -276,10 +282,7 @@ class ModelServer {
         if (seen <= turn.times) {
             return turn;
         }
-        const parts = turn.parts
-            .filter((part) => !["hang", "cut", "error"].includes(part.kind))
-            .map(({ cut, ...part }) => part);
-        return { ...turn, early: null, fail: null, parts };
+        return withoutFaults(turn);
     }
 
     async #stall(record, gone) {
@@ -321,11 +324,20 @@ function refuse(encoder, response, error) {
     sendJson(response, status, encoder.error(status, error.message));
 }
 
-function sendFailure(encoder, response, { status, retryAfter }) {
+function sendFailure(encoder, response, { status, retryAfter, message, headers, type, body }) {
     if (retryAfter !== undefined) {
         response.setHeader("retry-after", String(retryAfter));
     }
-    sendJson(response, status, encoder.error(status, `scripted failure ${status}`));
+    for (const [name, value] of Object.entries(headers ?? {})) {
+        response.setHeader(name, value);
+    }
+    if (body === undefined) {
+        const text = message ?? `scripted failure ${status}`;
+        sendJson(response, status, encoder.error(status, text));
+    } else {
+        response.writeHead(status, type && { "content-type": type });
+        response.end(body);
+    }
 }
 
 function sendJson(response, status, body) {
@@ -361,9 +373,14 @@ async function main() {
             script: { type: "string" },
             log: { type: "string" },
             "api-key": { type: "string" },
+            replay: { type: "string" },
         },
     });
-    const script = values.script && await loadScript(values.script);
+    if (values.script && values.replay) {
+        fail("--script and --replay exclude each other");
+    }
+    const script = values.replay ? replay(readFileSync(values.replay, "utf8"))
+        : values.script && await loadScript(values.script);
     const server = await startModelServer({ ...values, apiKey: values["api-key"], script });
     for (const signal of ["SIGTERM", "SIGINT"]) {
         process.once(signal, () => server.close().then(() => process.exit(0)));

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync, rmSync, mkdtempSync } from "node:fs";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { createInterface } from "node:readline";
@@ -42,7 +43,8 @@ describe("script language", () => {
             [["a", undefined], ["b", "clean"]]);
     });
 
-    for (const bad of ["CALL", "CALL t {", "CALL t {'a':1}", "SLOW soon", "FAIL", "CUT ARGS",
+    for (const bad of ["RAW x", "LONG", "CUT AT", "TRAIL y", "CALL", "CALL t {",
+        "CALL t {'a':1}", "SLOW soon", "FAIL", "CUT ARGS",
         "CALL t {} and more", 'SAY "open', "STOP early"]) {
         test(`is refused: ${bad}`, () => {
             assert.throws(() => parseScript(bad), ScriptError);
@@ -218,6 +220,98 @@ describe("faults", () => {
             }
         }
         assert.deepEqual(statuses, [503, 503, 200]);
+    });
+
+    for (const api of APIS) {
+        test(`${api}: CUT AT ends the body after any number of bytes`, async () => {
+            const whole = await (await post(server, api, "SAY ab")).text();
+            const total = Buffer.byteLength(whole);
+            for (const at of [0, 1, 20, total - 1, total]) {
+                const cut = await readAll(await post(server, api, `SAY ab CUT AT ${at}`));
+                assert.equal(Buffer.byteLength(cut.text), at);
+                assert.ok(cut.broken);
+                const clean = await readAll(await post(server, api, `SAY ab CUT AT ${at} CLEAN`));
+                assert.equal(Buffer.byteLength(clean.text), at);
+                assert.ok(!clean.broken);
+            }
+            const beyond = await readAll(await post(server, api, `SAY ab CUT AT ${total + 1}`));
+            assert.ok(!beyond.broken);
+            assert.equal(server.requests.at(-1).outcome, "finished");
+            assert.equal(server.requests.at(-1).sentBytes, total);
+        });
+
+        test(`${api}: RAW, LONG, PINGS and TRAIL stand where they were put`, async () => {
+            const plain = parseFrames(await (await post(server, api, "SAY one")).text());
+            const { text } = await readAll(await post(server, api,
+                'SAY one RAW "data: {not json\\n\\n" PINGS 2 LONG 70000 LONG 3000 JUNK TRAIL "data: x"'));
+            assert.match(text, /one[^]*data: \{not json\n\n/);
+            assert.equal(text.match(/ping/g).length, api === "anthropic-messages" ? 6 : 2);
+            assert.ok(text.split("\n").some((line) => line.includes("x".repeat(70000))));
+            assert.ok(text.split(/\r?\n/).includes(`data: ${"x".repeat(3000)}`));
+            assert.ok(text.endsWith("\ndata: x"));
+            assert.ok(plain.length > 1);
+        });
+
+        test(`${api}: CHUNK changes how the bytes come, not which`, async () => {
+            const ids = /"(id|item_id|responseId|signature)":"[^"]*"|"created(_at)?":\d+/g;
+            const bodies = await Promise.all(["CHUNK 9", "CHUNK 1", "CHUNK 7"].map(async (how) =>
+                (await (await post(server, api, `SAY same ${how}`)).text()).replace(ids, "")));
+            assert.equal(bodies[1], bodies[0]);
+            assert.equal(bodies[2], bodies[0]);
+        });
+
+        test(`${api}: HANG AT stalls after so many bytes, then the rest comes`, async () => {
+            const text = `SAY stalls ${api} HANG AT 30`;
+            const response = await post(server, api, text);
+            const request = await server.waitForRequest((r) => r.userText === text);
+            await request.stalled;
+            const reader = response.body.getReader();
+            let got = 0;
+            while (got < 30) {
+                got += (await reader.read()).value.length;
+            }
+            assert.equal(got, 30);
+            request.release();
+            assert.equal(await request.done, "finished");
+            await reader.cancel();
+        });
+    }
+
+    test("FAIL with HTML and EMPTY gives what a proxy would", async () => {
+        const page = await post(server, "openai-completions", "FAIL 502 HTML");
+        assert.match(page.headers.get("content-type"), /^text\/html/);
+        assert.match(await page.text(), /<h1>Bad gateway/);
+        const empty = await post(server, "openai-completions", "FAIL 429 3 EMPTY");
+        assert.equal(empty.headers.get("retry-after"), "3");
+        assert.equal(await empty.text(), "");
+    });
+
+    test("TYPE changes the Content-Type only", async () => {
+        const response = await post(server, "openai-completions", "TYPE text/html SAY hi");
+        assert.equal(response.headers.get("content-type"), "text/html");
+        assert.match(await response.text(), /"hi"/);
+    });
+
+    test("TRAIL BEYOND comes after the end of the HTTP message", async () => {
+        const body = JSON.stringify(CLIENTS["openai-completions"].body('SAY hi TRAIL BEYOND "more"'));
+        const socket = connect(new URL(server.url).port, "127.0.0.1").setEncoding("latin1");
+        socket.write(`POST /v1/chat/completions HTTP/1.1\r\nhost: m\r\n`
+            + `content-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`);
+        let text = "";
+        for await (const part of socket) {
+            text += part;
+            if (text.endsWith("more")) {
+                break;
+            }
+        }
+        assert.match(text, /\r\n0\r\n\r\nmore$/);
+    });
+
+    test("what goes wrong at a byte or in the stream counts for TIMES too", async () => {
+        const script = 'CUT AT 5 RAW "x" TRAIL "y" TYPE text/plain TIMES 1 SAY then well';
+        assert.ok((await readAll(await post(server, "openai-completions", script))).broken);
+        const second = await post(server, "openai-completions", script);
+        assert.ok((await frames(second)).length > 2);
     });
 
     test("STOP length ends at the token limit", async () => {

@@ -2,7 +2,7 @@
 // everything and custom tools. Run by Pi's Node: node pi-drive.mjs BUNDLE
 // Each line on stdin is a job, done in a session of its own, in order:
 //   {api, baseUrl, prompts: [text], thinkingLevel?, abortOn?: delta type, retries?}
-// and gives a line on stdout: {messages, deltas: [type]}.
+// and gives a line on stdout: {messages, deltas: [type], ran: number of tool calls that were executed}.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { text as allText } from "node:stream/consumers";
@@ -40,7 +40,7 @@ const takes = (...names) => ({
 });
 
 /** `write` keeps one file in memory and `bash` runs it, whatever its command: enough for a demo. */
-function customTools() {
+function customTools(onRun) {
     let kept = "";
     const tools = {
         echo: [takes("text"), async ({ text }) => answer(`echo: ${text}`)],
@@ -62,7 +62,10 @@ function customTools() {
         label: name,
         description: `The ${name} tool of a test.`,
         parameters,
-        execute: (id, input) => run(input),
+        execute: (id, input) => {
+            onRun();
+            return run(input);
+        },
     }));
 }
 
@@ -110,9 +113,9 @@ function emptyResources() {
     };
 }
 
-async function openSession(job, index) {
+async function openSession(job, index, onRun) {
     const retries = job.retries ?? 0;
-    const tools = customTools();
+    const tools = customTools(onRun);
     const { session } = await pi.createAgentSession({
         cwd: "/workspace",
         agentDir: "/nonexistent",
@@ -133,7 +136,8 @@ async function openSession(job, index) {
 }
 
 async function run(job, index) {
-    const session = await openSession(job, index);
+    let ran = 0;
+    const session = await openSession(job, index, () => (ran += 1));
     const deltas = [];
     session.subscribe((event) => {
         if (event.type === "message_update") {
@@ -148,7 +152,7 @@ async function run(job, index) {
     }
     const { messages } = session;
     session.dispose();
-    return { messages, deltas };
+    return { messages, deltas, ran };
 }
 
 let index = 0;

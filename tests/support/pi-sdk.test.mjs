@@ -42,8 +42,8 @@ async function drive(api, prompts, options) {
     child.stdin.write(`${JSON.stringify(job)}\n`);
     const { value, done } = await replies.next();
     assert.ok(!done, "the Pi host died");
-    const { messages, deltas } = JSON.parse(value);
-    return { deltas, messages: messages.filter(({ role }) => role !== "system") };
+    const { messages, deltas, ran } = JSON.parse(value);
+    return { deltas, ran, messages: messages.filter(({ role }) => role !== "system") };
 }
 
 /** [role, [block type, its text or name]…] a message. */
@@ -51,6 +51,16 @@ function outline({ role, content }) {
     const blocks = content.map((b) => [b.type, b.thinking ?? b.text ?? b.name]);
     return [role, ...blocks];
 }
+
+/** A cut at every byte takes minutes: `make test-full` does it, `make test` takes every fifth. */
+const EVERY = process.env.PI_MANAGED_TEST_FULL === "yes" ? 1 : 5;
+
+/** How many bytes at the end of a stream may be missing when the call had come whole: the counts and
+ *  [DONE] after finish_reason, or the blank line after the last event. */
+const LAST_WORDS = {
+    "openai-completions": 520, "anthropic-messages": 2, "openai-responses": 2,
+    "google-generative-ai": 4,
+};
 
 for (const api of APIS) {
     describe(`Pi with ${api}`, { skip }, () => {
@@ -98,6 +108,25 @@ for (const api of APIS) {
                 ['CALL echo {"text":"never run this, it was cut off before the end"} CUT ARGS']);
             assert.equal(messages.at(-1).stopReason, "error");
             assert.ok(!messages.some(({ role }) => role === "toolResult"));
+        });
+
+        test("a stream cut at any byte never runs the tool that was not called whole", async () => {
+            const script = 'CALL echo {"text":"not to be cut"} THEN SAY done';
+            await drive(api, [script]);
+            const whole = server.requests.at(-2).sentBytes;
+            for (let at = 0; at < whole; at += EVERY) {
+                const how = at % 2 ? " CLEAN" : "";
+                const { messages, ran } = await drive(api,
+                    [script.replace("THEN", `CUT AT ${at}${how} THEN`)]);
+                const { stopReason } = messages.find(({ role }) => role === "assistant");
+                const where = `${at} of ${whole} bytes${how}`;
+                if (stopReason === "toolUse") {
+                    assert.ok(whole - at <= LAST_WORDS[api], `${where} passed for an answer`);
+                } else {
+                    assert.equal(stopReason, "error", where);
+                    assert.equal(ran, 0, where);
+                }
+            }
         });
 
         test("an end without the last event is an error, not an answer", async () => {

@@ -121,9 +121,13 @@ class Stream {
         const frames = [event("content_block_start", { index: part.index, content_block })];
         if (!this.pinged) {
             this.pinged = true;
-            frames.push(event("ping", {}));
+            frames.push(...this.ping());
         }
         return part.kind === "call" ? [...frames, ...this.delta(part, "")] : frames;
+    }
+
+    ping() {
+        return [event("ping", {})];
     }
 
     delta(part, piece) {

@@ -9,16 +9,28 @@
 //             | SAY text                    answer with text; $RESULT = what the tools returned
 //             | CALL call { ";;" call }     call tools; call = tool-name [ JSON object ]
 //             | SLOW ms                     wait this long before every token of the turn
-//             | HANG [EARLY]                stall here until the client leaves or release();
-//                                           EARLY: before the first byte of the reply
+//             | HANG [EARLY | AT n]         stall here until the client leaves or release();
+//                                           EARLY: before the first byte of the reply; AT n: after
+//                                           n bytes of the body
 //             | CUT EARLY                   drop the connection before the first byte of the reply
-//             | CUT [ARGS] [CLEAN]          drop the connection here; ARGS: half way through the
-//                                           arguments of the turn's last call; CLEAN: end the body
-//                                           properly but without the protocol's last event
-//             | FAIL status [seconds]       answer with this HTTP status, and Retry-After
+//             | CUT [ARGS | AT n] [CLEAN]   drop the connection here; ARGS: half way through the
+//                                           arguments of the turn's last call; AT n: after n bytes
+//                                           of the body; CLEAN: end the body properly but without
+//                                           the protocol's last event
+//             | FAIL status [seconds] [HTML | EMPTY]
+//                                           answer with this HTTP status, and Retry-After; HTML:
+//                                           with a page, as proxies do; EMPTY: with no body
 //             | ERROR text                  the protocol's own error in the middle of the stream
-//             | TIMES n                     HANG, CUT, FAIL, ERROR of this turn happen only the
-//                                           first n times this very request comes
+//             | RAW JSON string             put these bytes (one a character) into the stream
+//             | LONG n [JUNK]               one event whose text has n letters; JUNK: a data line of
+//                                           n letters that is no JSON
+//             | PINGS n                     n signs of life: the protocol's pings, or comments
+//             | TRAIL [BEYOND] JSON string  bytes after the last event; BEYOND: after the end of the
+//                                           HTTP message
+//             | TYPE media-type             the Content-Type of the stream
+//             | CHUNK n                     write the body in pieces of n bytes
+//             | TIMES n                     what goes wrong in this turn (all but CHUNK and PINGS)
+//                                           does so only the first n times this very request comes
 //             | USAGE JSON object           {input,output,cacheRead,cacheWrite,reasoning}: report
 //                                           these numbers (disjoint: input excludes the cache)
 //             | STOP length                 end as if the token limit had been reached
@@ -34,8 +46,9 @@
 // note about a restart) lets the script go on, except that a HANG or CUT it came after counts as
 // over. Without a script, or after its last turn, the model answers with a short text.
 
-const WORDS = ["THEN", "THINK", "SAY", "CALL", "SLOW", "HANG", "CUT", "FAIL", "ERROR", "TIMES",
-    "USAGE", "STOP"];
+const WORDS = ["THEN", "THINK", "SAY", "CALL", "SLOW", "HANG", "CUT", "FAIL", "ERROR", "RAW", "LONG",
+    "PINGS", "TRAIL", "TYPE", "CHUNK", "TIMES", "USAGE", "STOP"];
+const FAULTS = ["hang", "cut", "error", "raw", "long"];
 const WORD = new RegExp(`(?<=^|\\s)(?:${WORDS.join("|")})(?=\\s|$)`, "g");
 
 export class ScriptError extends Error {}
@@ -67,7 +80,23 @@ export function parseScript(text) {
 function newTurn() {
     return {
         parts: [], slowMs: 0, early: null, fail: null, times: Infinity, usage: null, stop: null,
+        chunk: Infinity, ...NO_FAULTS,
     };
+}
+
+/** Faults that belong to the whole answer; those at one place in it are parts. */
+const NO_FAULTS = { cutAt: null, hangAt: null, trail: null, type: null };
+
+/** The turn as it goes when nothing goes wrong. */
+export function withoutFaults(turn) {
+    const parts = turn.parts
+        .filter((part) => !FAULTS.includes(part.kind))
+        .map(({ cut, ...part }) => part);
+    return { ...turn, early: null, fail: null, parts, ...NO_FAULTS };
+}
+
+export function isFault(part) {
+    return FAULTS.includes(part.kind);
 }
 
 const DIRECTIVES = {
@@ -87,10 +116,29 @@ const DIRECTIVES = {
     FAIL(r, turn) {
         const status = r.number("FAIL needs an HTTP status");
         turn.fail = { status, retryAfter: r.optionalNumber() };
+        if (r.skip("HTML")) {
+            Object.assign(turn.fail, HTML_PAGE);
+        } else if (r.skip("EMPTY")) {
+            turn.fail.body = "";
+        }
+    },
+    RAW: (r, turn) => turn.parts.push({ kind: "raw", text: r.quoted() }),
+    PINGS: (r, turn) => turn.parts.push({ kind: "pings", count: r.number("PINGS needs a count") }),
+    TYPE: (r, turn) => (turn.type = r.word()),
+    CHUNK: (r, turn) => (turn.chunk = Math.max(1, r.number("CHUNK needs a number of bytes"))),
+    LONG(r, turn) {
+        const length = r.number("LONG needs a number of letters");
+        turn.parts.push({ kind: "long", length, junk: r.skip("JUNK") });
+    },
+    TRAIL(r, turn) {
+        const beyond = r.skip("BEYOND");
+        turn.trail = { text: r.quoted(), beyond };
     },
     HANG(r, turn) {
         if (r.skip("EARLY")) {
             turn.early = "hang";
+        } else if (r.skip("AT")) {
+            turn.hangAt = r.number("HANG AT needs a number of bytes");
         } else {
             turn.parts.push({ kind: "hang" });
         }
@@ -101,9 +149,12 @@ const DIRECTIVES = {
             return;
         }
         const inArguments = r.skip("ARGS");
+        const at = r.skip("AT") ? r.number("CUT AT needs a number of bytes") : undefined;
         const cut = r.skip("CLEAN") ? "clean" : "reset";
         if (inArguments) {
             turn.cutArguments = cut;
+        } else if (at !== undefined) {
+            turn.cutAt = { bytes: at, how: cut };
         } else {
             turn.parts.push({ kind: "cut", cut });
         }
@@ -114,6 +165,11 @@ const DIRECTIVES = {
             r.fail("STOP knows only `length`");
         }
     },
+};
+
+const HTML_PAGE = {
+    type: "text/html",
+    body: "<html><head><title>Bad gateway</title></head><body><h1>Bad gateway</h1></body></html>\n",
 };
 
 function placeCutInArguments(turn) {
@@ -195,6 +251,7 @@ class Reader {
     }
 
     quoted() {
+        this.blanks();
         const literal = this.match(/"(?:[^"\\]|\\.)*"/sy) ?? this.fail("unfinished string");
         try {
             return JSON.parse(literal);
@@ -228,7 +285,9 @@ class Reader {
 /**
  * A step given by a test → a turn. A step is a string in the script language (one turn), or
  * {think?, say?, calls?: [{name, args, slow?}], error?, hang?, cut?, cutArgs?, early?: "hang" | "cut",
- * fail?: {status, retryAfter?}, slow?, usage?, stop?, times?}; parts are played in this order.
+ * fail?: {status, retryAfter?, message?, headers?, type?, body?}, cutAt?, hangAt?, trail?, type?, chunk?,
+ * slow?, usage?, stop?, times?}; parts are played in this order. A step {parts: […]} gives a turn's
+ * parts themselves.
  */
 export function toTurn(step) {
     if (typeof step === "string") {
@@ -238,6 +297,7 @@ export function toTurn(step) {
         throw new ScriptError(`script: a step must be a string or an object, not ${step}`);
     }
     const turn = newTurn();
+    turn.parts.push(...step.parts ?? []);
     const add = (kind, text) => text !== undefined && turn.parts.push({ kind, text });
     add("think", step.think);
     add("say", step.say);
@@ -260,6 +320,11 @@ export function toTurn(step) {
         times: step.times ?? Infinity,
         usage: step.usage ?? null,
         stop: step.stop ?? null,
+        chunk: step.chunk ?? Infinity,
+        cutAt: step.cutAt === undefined ? null : { bytes: step.cutAt, how: step.how ?? "reset" },
+        hangAt: step.hangAt ?? null,
+        trail: step.trail ?? null,
+        type: step.type ?? null,
     });
 }
 
@@ -270,10 +335,15 @@ function onlyTurn(turns) {
     return turns[0];
 }
 
+/** Pi's request for a summary has no tools and shows the conversation as text. */
+export function isSummaryRequest({ tools, userText }) {
+    return tools.length === 0 && userText.startsWith("<conversation>");
+}
+
 /** The default script: what the directives in the conversation ask for next. */
 export function directiveTurn(conversation) {
     const { messages } = conversation;
-    if (conversation.tools.length === 0 && conversation.userText.startsWith("<conversation>")) {
+    if (isSummaryRequest(conversation)) {
         return toTurn({ say: "## Goal\nThe user ran a scripted task; see the kept messages." });
     }
     const at = messages.findLastIndex((m) => m.role === "user" && scriptStart(m.text) >= 0);
@@ -293,7 +363,8 @@ export function directiveTurn(conversation) {
 }
 
 function isEndless(turn) {
-    const stalls = turn.parts.some((p) => p.kind === "hang" || p.kind === "cut" || p.cut);
+    const stalls = turn.parts.some((p) => p.kind === "hang" || p.kind === "cut" || p.cut)
+        || turn.hangAt !== null || turn.cutAt !== null;
     return (stalls || turn.early !== null) && turn.times === Infinity;
 }
 
