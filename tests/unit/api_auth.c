@@ -19,6 +19,8 @@ static int gated_verify(const char *hash, const char *token, unsigned long long 
 #include <cmocka.h>
 #undef fail /* ours */
 
+#include "db_support.h"
+
 static struct {
     pthread_mutex_t m;
     pthread_cond_t c;
@@ -44,8 +46,7 @@ static int gated_verify(const char *hash, const char *token, unsigned long long 
 }
 
 struct fixture {
-    char dir[64];
-    struct db *db;
+    struct test_db at;
     struct clock *clock;
     struct service service;
     char tenant[ID_MAX];
@@ -66,22 +67,18 @@ static struct key_new add_key(struct fixture *f, const char *name, enum http_sco
 {
     struct key_new key;
     assert_int_equal(key_draw(f->tenant, name, scope, 1000, &key), 0);
-    assert_int_equal(db_write(f->db, insert_key, &key), 0);
+    assert_int_equal(db_write(f->at.db, insert_key, &key), 0);
     return key;
 }
 
 static int set_up(void **state)
 {
     struct fixture *f = mem_alloc(sizeof *f);
-    snprintf(f->dir, sizeof f->dir, "/tmp/pm-auth-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    char url[128];
-    snprintf(url, sizeof url, "sqlite:%s/control.db", f->dir);
-    assert_int_equal(db_open(url, &f->db), 0);
+    test_db_open(&f->at);
     f->clock = clock_fake_new(1000000);
-    f->service = (struct service){.db = f->db, .clock = f->clock};
-    f->service.auth = auth_new(f->db, f->clock);
-    assert_int_equal(db_write(f->db, make_tenant, f->tenant), 0);
+    f->service = (struct service){.db = f->at.db, .clock = f->clock};
+    f->service.auth = auth_new(f->at.db, f->clock);
+    assert_int_equal(db_write(f->at.db, make_tenant, f->tenant), 0);
     f->key = add_key(f, "first", SCOPE_WRITE);
     gate.runs = gate.most = 0;
     *state = f;
@@ -92,15 +89,8 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     auth_free(f->service.auth);
-    db_close(f->db);
     clock_fake_free(f->clock);
-    static const char *const names[] = {"control.db", "control.db-wal", "control.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
-        unlink(path);
-    }
-    rmdir(f->dir);
+    test_db_close(&f->at);
     mem_free(f);
     return 0;
 }
@@ -244,7 +234,7 @@ static void a_revocation_by_another_process_holds_within_a_second(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(authenticates(f, f->key.token), 0);
-    assert_int_equal(db_write(f->db, revoke_key, f), 0);
+    assert_int_equal(db_write(f->at.db, revoke_key, f), 0);
     clock_fake_advance_ms(f->clock, 1000);
     assert_false(is_cached(f, f->key.token));
     assert_int_equal(authenticates(f, f->key.token), E_UNAUTHORIZED);
@@ -255,7 +245,7 @@ static void our_own_revocation_holds_at_once(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(authenticates(f, f->key.token), 0);
-    assert_int_equal(db_write(f->db, revoke_key, f), 0);
+    assert_int_equal(db_write(f->at.db, revoke_key, f), 0);
     auth_forget(f->service.auth, f->key.id);
     assert_false(is_cached(f, f->key.token));
     assert_int_equal(authenticates(f, f->key.token), E_UNAUTHORIZED);
@@ -420,7 +410,7 @@ static err list_keys(struct db_conn *c, void *arg)
 static void a_tenant_sees_its_own_keys_only(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(db_read(f->db, list_keys, f), 0);
+    assert_int_equal(db_read(f->at.db, list_keys, f), 0);
 }
 
 static err revoke_foreign(struct db_conn *c, void *arg)
@@ -432,7 +422,7 @@ static err revoke_foreign(struct db_conn *c, void *arg)
 static void the_key_of_another_tenant_cannot_be_revoked(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(db_write(f->db, revoke_foreign, f), E_NOT_FOUND);
+    assert_int_equal(db_write(f->at.db, revoke_foreign, f), E_NOT_FOUND);
     assert_int_equal(authenticates(f, f->key.token), 0);
 }
 
@@ -443,7 +433,7 @@ static void the_secret_is_not_in_the_database_file(void **state)
     AUTO_BUF bytes = {0};
     static const char *const names[] = {"control.db", "control.db-wal"};
     for (size_t i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
+        snprintf(path, sizeof path, "%s/%s", f->at.dir, names[i]);
         assert_int_equal(fd_read_file(path, 64 << 20, &bytes), 0);
     }
     const char *secret = f->key.token + 4 + KEY_LOOKUP_LENGTH + 1;

@@ -16,9 +16,10 @@
 #include <cmocka.h>
 #undef fail /* ours */
 
+#include "db_support.h"
+
 struct fixture {
-    char dir[64];
-    struct db *db;
+    struct test_db at;
     struct clock *clock;
     char tenant[ID_MAX], other[ID_MAX];
 };
@@ -33,13 +34,9 @@ static err make_tenants(struct db_conn *c, void *arg)
 static int set_up(void **state)
 {
     struct fixture *f = mem_alloc(sizeof *f);
-    snprintf(f->dir, sizeof f->dir, "/tmp/pm-cred-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    char url[128];
-    snprintf(url, sizeof url, "sqlite:%s/control.db", f->dir);
-    assert_int_equal(db_open(url, &f->db), 0);
+    test_db_open(&f->at);
     f->clock = clock_fake_new(1000);
-    assert_int_equal(db_write(f->db, make_tenants, f), 0);
+    assert_int_equal(db_write(f->at.db, make_tenants, f), 0);
     *state = f;
     return 0;
 }
@@ -47,29 +44,22 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    db_close(f->db);
     clock_fake_free(f->clock);
-    static const char *const names[] = {"control.db", "control.db-wal", "control.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
-        unlink(path);
-    }
-    rmdir(f->dir);
+    test_db_close(&f->at);
     mem_free(f);
     return 0;
 }
 
 static void keep(struct fixture *f, const char *tenant, const char *provider, struct str sealed)
 {
-    assert_int_equal(credentials_env_upsert(f->db, f->clock, tenant, provider, sealed), 0);
+    assert_int_equal(credentials_env_upsert(f->at.db, f->clock, tenant, provider, sealed), 0);
 }
 
 static void assert_found(struct fixture *f, const char *provider, struct str sealed)
 {
     AUTO_ARENA a = arena_new();
     struct str found = {0};
-    assert_int_equal(credential_for_provider(f->db, a, f->tenant, "[]", provider, &found), 0);
+    assert_int_equal(credential_for_provider(f->at.db, a, f->tenant, "[]", provider, &found), 0);
     assert_true(str_eq(found, sealed));
 }
 
@@ -88,7 +78,7 @@ static void another_tenant_finds_nothing(void **state)
     keep(f, f->other, "openai", STR("theirs"));
     AUTO_ARENA a = arena_new();
     struct str found = {0};
-    assert_int_equal(credential_for_provider(f->db, a, f->tenant, "[]", "openai", &found),
+    assert_int_equal(credential_for_provider(f->at.db, a, f->tenant, "[]", "openai", &found),
                      E_UNAVAILABLE);
     assert_string_equal(err_code(), "credential_missing");
     assert_null(found.p);
@@ -115,7 +105,7 @@ static void a_new_key_replaces_the_old_one(void **state)
     keep(f, f->tenant, "openai", STR("new"));
     assert_found(f, "openai", STR("new"));
     int64_t rows = 0;
-    assert_int_equal(db_read(f->db, count_rows, &rows), 0);
+    assert_int_equal(db_read(f->at.db, count_rows, &rows), 0);
     assert_int_equal(rows, 101); /* one credential in one vault */
 }
 
@@ -123,7 +113,7 @@ static void an_unknown_tenant_is_an_error(void **state)
 {
     struct fixture *f = *state;
     assert_int_not_equal(
-        credentials_env_upsert(f->db, f->clock, "tenant_none", "openai", STR("box")), 0);
+        credentials_env_upsert(f->at.db, f->clock, "tenant_none", "openai", STR("box")), 0);
 }
 
 #define WITH_DB(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)

@@ -14,37 +14,24 @@
 #include <cmocka.h>
 #undef fail /* ours */
 
+#include "db_support.h"
+
 static const char sql_insert[] = "INSERT INTO tenants (id, name, created_at) VALUES ($1, $2, $3)";
 static const char sql_count[] = "SELECT COUNT(*) FROM tenants";
 static const char sql_name[] = "SELECT name FROM tenants WHERE id = $1";
 
-struct fixture {
-    char dir[64], url[128];
-    struct db *db;
-};
-
 static int set_up(void **state)
 {
-    struct fixture *f = mem_alloc(sizeof *f);
-    snprintf(f->dir, sizeof f->dir, "/tmp/pm-db-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    snprintf(f->url, sizeof f->url, "sqlite:%s/control.db", f->dir);
-    assert_int_equal(db_open(f->url, &f->db), 0);
+    struct test_db *f = mem_alloc(sizeof *f);
+    test_db_open(f);
     *state = f;
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    struct fixture *f = *state;
-    db_close(f->db);
-    static const char *const names[] = {"control.db", "control.db-wal", "control.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
-        unlink(path);
-    }
-    rmdir(f->dir);
+    struct test_db *f = *state;
+    test_db_close(f);
     mem_free(f);
     return 0;
 }
@@ -179,7 +166,7 @@ static int count_commit(void *arg)
 
 static void waiting_writes_are_committed_as_one_group(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     int commits = 0;
     sqlite3_commit_hook(self(f->db)->writer->sqlite, count_commit, &commits);
     struct db_stats before, after;
@@ -200,7 +187,7 @@ static void waiting_writes_are_committed_as_one_group(void **state)
 
 static void a_failing_write_rolls_back_only_itself(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     struct worker workers[GROUP];
     fill(workers);
     workers[7].row.then = E_FORBIDDEN;
@@ -223,7 +210,7 @@ static int refuse_commit(void *arg)
 
 static void a_failed_commit_fails_every_write_of_the_group(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     struct worker workers[GROUP];
     fill(workers);
     workers[3].row.then = E_FORBIDDEN; /* keeps its own error */
@@ -244,7 +231,7 @@ static err limit_pages(struct db_conn *c, void *arg)
 
 static void a_full_disk_is_an_error_and_not_a_loss(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(insert(f->db, "before", "before"), 0);
     assert_int_equal(db_write(f->db, limit_pages, NULL), 0); /* becomes the present size */
     AUTO_BUF big = {0};
@@ -261,7 +248,7 @@ static void a_full_disk_is_an_error_and_not_a_loss(void **state)
 
 static void a_unique_violation_is_a_conflict(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(insert(f->db, "a", "same"), 0);
     assert_int_equal(insert(f->db, "b", "same"), E_CONFLICT);
     assert_int_equal(insert(f->db, "a", "other"), E_CONFLICT);
@@ -281,7 +268,7 @@ static err read_name(struct db_conn *c, void *arg)
 
 static void text_with_nul_comes_back_whole(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     struct row r = {"t", STR("a\0b\0"), 0};
     assert_int_equal(db_write(f->db, insert_row, &r), 0);
     AUTO_BUF got = {0};
@@ -312,7 +299,7 @@ static err kinds(struct db_conn *c, void *arg)
 
 static void every_kind_of_value_survives(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(db_read(f->db, kinds, NULL), 0);
 }
 
@@ -334,7 +321,7 @@ static err same_statement_twice(struct db_conn *c, void *arg)
 
 static void one_statement_can_be_open_twice(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(insert(f->db, "a", "a"), 0);
     assert_int_equal(insert(f->db, "b", "b"), 0);
     assert_int_equal(db_read(f->db, same_statement_twice, NULL), 0);
@@ -359,7 +346,7 @@ static err many_statements(struct db_conn *c, void *arg)
 
 static void the_statement_cache_is_bounded(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(db_read(f->db, many_statements, NULL), 0);
 }
 
@@ -370,7 +357,7 @@ static err bad_sql(struct db_conn *c, void *arg)
 
 static void mistakes_in_sql_are_internal_errors(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     static const char *const table[] = {
         "SELEC $1",
         "SELECT 1",            /* a parameter too many */
@@ -402,7 +389,7 @@ static err guarded(struct db_conn *base, void *arg)
 /* R50 */
 static void a_statement_that_forgets_the_tenant_is_found(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     static const char *const bad[] = {
         "SELECT COUNT(*) FROM agents",
         "SELECT name FROM agents WHERE id = $1",
@@ -442,7 +429,7 @@ static err write_in_read(struct db_conn *c, void *arg)
 
 static void a_read_cannot_write(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     struct row r = {"t", STR("t"), 0};
     assert_int_not_equal(db_read(f->db, write_in_read, &r), 0);
     assert_int_equal(count(f->db), 0);
@@ -462,7 +449,7 @@ static void *hammer(void *arg)
 
 static void many_threads_read_and_write_at_once(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     struct worker workers[GROUP];
     fill(workers);
     for (size_t i = 0; i < GROUP; i++) {
@@ -515,7 +502,7 @@ static void write_pairs_forever(const char *url, int report)
 
 static void kill_9_leaves_whole_transactions_and_all_that_were_reported(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     db_close(f->db);
     for (int round = 0; round < 5; round++) {
         char path[128];
@@ -552,7 +539,7 @@ static void kill_9_leaves_whole_transactions_and_all_that_were_reported(void **s
 
 static void migrations_run_once_and_in_their_ranges(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     int version = 0, newest = 0;
     bool seen[100] = {0};
     for (size_t t = 0; db_migrations[t]; t++)
@@ -579,7 +566,7 @@ static err add_unknown(struct db_conn *c, void *arg)
 
 static void a_database_of_a_newer_version_is_refused(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     assert_int_equal(db_write(f->db, add_unknown, NULL), 0);
     struct db *second = NULL;
     assert_int_equal(db_open(f->url, &second), E_UNAVAILABLE);

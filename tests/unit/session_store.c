@@ -12,12 +12,13 @@
 
 #include <cmocka.h>
 
+#include "db_support.h"
+
 #define TENANT "tenant_1"
 #define OTHER "tenant_2"
 
 struct fixture {
-    char dir[64];
-    struct db *db;
+    struct test_db at;
     struct arena *a;
 };
 
@@ -46,13 +47,13 @@ static err run_step(struct db_conn *c, void *arg)
 static err in_write(struct fixture *f, struct step *s)
 {
     s->f = f;
-    return db_write(f->db, run_step, s);
+    return db_write(f->at.db, run_step, s);
 }
 
 static err in_read(struct fixture *f, struct step *s)
 {
     s->f = f;
-    return db_read(f->db, run_step, s);
+    return db_read(f->at.db, run_step, s);
 }
 
 static err add_tenants(struct db_conn *c, struct step *s)
@@ -66,11 +67,7 @@ static err add_tenants(struct db_conn *c, struct step *s)
 static int set_up(void **state)
 {
     struct fixture *f = mem_alloc(sizeof *f);
-    char url[128];
-    snprintf(f->dir, sizeof f->dir, "/tmp/pm-store-XXXXXX");
-    assert_non_null(mkdtemp(f->dir));
-    snprintf(url, sizeof url, "sqlite:%s/control.db", f->dir);
-    assert_int_equal(db_open(url, &f->db), 0);
+    test_db_open(&f->at);
     f->a = arena_new();
     assert_int_equal(in_write(f, &(struct step){.run = add_tenants}), 0);
     *state = f;
@@ -80,15 +77,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     struct fixture *f = *state;
-    db_close(f->db);
     arena_free(f->a);
-    static const char *const names[] = {"control.db", "control.db-wal", "control.db-shm"};
-    for (size_t i = 0; i < 3; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
-        unlink(path);
-    }
-    rmdir(f->dir);
+    test_db_close(&f->at);
     mem_free(f);
     return 0;
 }
