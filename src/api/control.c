@@ -15,7 +15,9 @@
 #include "harness/harness.h"
 #include "http/http.h"
 #include "http/workers.h"
+#include "objects/objects.h"
 #include "parent/link.h"
+#include "session/archive.h"
 #include "session/manager.h"
 
 #include <sodium.h>
@@ -25,6 +27,7 @@
 
 #define START_WAIT_MS 30000
 #define STOP_GRACE_MS 5000
+#define ARCHIVE_GRACE_MS 3000
 #define SWEEP_MS (3600 * 1000LL)
 #define REPLAY_THREADS 4
 #define REPLAY_QUEUE_MAX 4096
@@ -130,6 +133,21 @@ static err wait_for_start(struct control *c)
 
 /* ---- parts ---- */
 
+/* What was lost of the data directory comes back before anything looks at it (§28). */
+static err open_objects(struct control *c)
+{
+    struct service *s = &c->service;
+    TRY(objects_open(s->config.objects_dir, &s->objects));
+    s->archive = archive_new(&(struct archive_options){.objects = s->objects,
+                                                       .db = s->db,
+                                                       .clock = s->clock,
+                                                       .logs_dir = c->logs_dir,
+                                                       .scratch_dir = s->config.data_dir});
+    TRY(archive_recover(s->archive));
+    archive_start(s->archive);
+    return 0;
+}
+
 static err open_storage(struct control *c)
 {
     char url[PARENT_TEXT_MAX + 32];
@@ -140,7 +158,7 @@ static err open_storage(struct control *c)
     snprintf(logs, sizeof logs, "%s/logs", c->service.config.data_dir);
     c->logs_dir = mem_strdup(logs);
     c->service.auth = auth_new(c->service.db, c->service.clock);
-    return 0;
+    return open_objects(c);
 }
 
 static void take_env_keys(struct control *c)
@@ -167,7 +185,8 @@ static err start_sessions(struct control *c)
                                                                         .clock = s->clock,
                                                                         .parent = s->parent,
                                                                         .catalog = s->catalog,
-                                                                        .logs_dir = c->logs_dir});
+                                                                        .logs_dir = c->logs_dir,
+                                                                        .archive = s->archive});
     struct broker_events events = session_manager_broker_events(s->sessions);
     struct broker_link *broker = broker_link_new(&events);
     struct harness *harness = NULL;
@@ -269,6 +288,7 @@ static void stop(struct control *c)
     http_stop(c->server, STOP_GRACE_MS);
     workers_free(c->service.replays);
     session_manager_stop(c->service.sessions);
+    archive_stop(c->service.archive, ARCHIVE_GRACE_MS);
     harness_free(c->service.harness);
     /* The database stays open: threads of tool calls under way still write to it until the process
        ends, which is now. What was committed is on disk; the next start needs no clean close. */

@@ -1,7 +1,6 @@
 /* GET /v1/sessions/:id/export: the log itself, as it lies on disk up to its last whole line. */
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "api/routes.h"
@@ -38,35 +37,11 @@ static void download_closed(void *state)
     mem_free(x);
 }
 
-/* A line that is being written is not part of the log yet. */
-static err end_of_last_line(int fd, off_t *out)
-{
-    struct stat st;
-    if (fstat(fd, &st) != 0)
-        return fail_errno("reading the log");
-    char block[4096];
-    off_t end = st.st_size;
-    while (end > 0) {
-        off_t from = end > (off_t)sizeof block ? end - (off_t)sizeof block : 0;
-        ssize_t n = pread(fd, block, (size_t)(end - from), from);
-        if (n <= 0)
-            return fail_errno("reading the log");
-        const char *lf = memrchr(block, '\n', (size_t)n);
-        if (lf) {
-            *out = from + (lf - block) + 1;
-            return 0;
-        }
-        end = from;
-    }
-    *out = 0;
-    return 0;
-}
-
 static err stream_file(struct ctx *ctx, int take_fd)
 {
     AUTO_FD fd = take_fd;
     off_t end;
-    TRY(end_of_last_line(fd, &end));
+    TRY(log_whole_bytes(fd, &end));
     struct download *x = mem_alloc(sizeof *x);
     *x = (struct download){.fd = fd_take(&fd), .end = end};
     struct http_source source = {.read = download_read, .closed = download_closed, .state = x};

@@ -14,6 +14,8 @@ struct service {
     struct broker_link *broker;
     struct session_manager *sessions;
     struct catalog *catalog;
+    struct objects *objects;
+    struct archive *archive;
     struct auth *auth;
     struct workers
         *replays; /* threads on which event streams catch up: workers_new("replay", 4, 4096) */

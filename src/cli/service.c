@@ -34,6 +34,25 @@ static err open_keys(struct service_setup *s)
     return data_key(&s->data, "control.key", s->options.config.control_key, CONTROL_KEY_BYTES);
 }
 
+static err open_objects(const struct invocation *call, struct service_setup *s)
+{
+    const char *url = option_value(call, "objects");
+    if (url == NULL)
+        return 0;
+    const char *path = strncmp(url, "file:", 5) == 0 ? url + 5 : url;
+    if (strstr(path, "://"))
+        return fail(E_INVALID,
+                    "--objects %s: objects are kept in a folder; other stores are not "
+                    "built yet",
+                    url);
+    struct parent_options *o = &s->options;
+    TRY(data_open_objects(path, o->separate ? o->uid_base : geteuid(), s->objects_dir));
+    if (strlen(s->objects_dir) >= sizeof o->config.objects_dir)
+        return fail(E_INVALID, "the path %s is too long", s->objects_dir);
+    o->objects_dir = s->objects_dir;
+    return 0;
+}
+
 /* The role args point to literals: they outlive the call. */
 static void set_role_args(const struct invocation *call, struct service_setup *s)
 {
@@ -67,6 +86,7 @@ err service_open(const struct invocation *call, struct service_setup *out)
         return fail(E_INVALID, "the path %s is too long", out->places.runtime);
     TRY(choose_uids(call, o));
     TRY(data_open(option_value(call, "data"), o->separate ? o->uid_base : geteuid(), &out->data));
+    TRY(open_objects(call, out));
     TRY(open_keys(out));
     set_role_args(call, out);
     o->data = &out->data;

@@ -16,6 +16,7 @@ struct service_setup {
     struct data_dir data;
     struct places places;
     struct vault_key *key;
+    char objects_dir[PATH_MAX];
     const char *role_args[SERVICE_ROLE_ARGS];
     struct parent_options options;
     char tenant[ID_MAX];   /* the only tenant, "" if several */
@@ -30,6 +31,8 @@ void service_close(struct service_setup *s);
 
 #define SERVICE_OPTIONS                                                                            \
     OPTION_DATA,                                                                                   \
+        {"objects", "FOLDER", NULL,                                                                \
+         "where copies of logs and uploaded files go; default: objects/ in the data directory"},   \
         {"uid-base", "N", "64000", "as root: first of the user ids that the zones run as"},        \
         {"runtime", "DIR", NULL, "Node, Pi and ripgrep; default: beside the program"},             \
         {"harness", "DIR", NULL, "the Pi host's scripts; default: beside the program"},            \

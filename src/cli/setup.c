@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "db/db.h"
+#include "objects/objects.h"
 #include "parent/request.h"
+#include "session/backup.h"
 
 #define FIRST_TENANT "default"
 #define FIRST_KEY "first key"
@@ -54,10 +56,24 @@ static err make_first(struct db *db, struct parent_credential *out)
     return e;
 }
 
+/* A lost database comes back from the object store before an empty one is made in its place. */
+static err bring_back(const struct parent_config *config)
+{
+    struct objects *objects = NULL;
+    bool restored = false;
+    TRY(objects_open(config->objects_dir, &objects));
+    err e = backup_restore(objects, config->data_dir, &restored);
+    objects_close(objects);
+    if (!e && restored)
+        log_warn("there was no database: its copy was brought back from the object store");
+    return e;
+}
+
 static err set_up(const struct parent_config *config, struct parent_credential *out)
 {
     char url[PARENT_TEXT_MAX + 32];
     struct db *db = NULL;
+    TRY(bring_back(config));
     snprintf(url, sizeof url, "sqlite:%s/control.db", config->data_dir);
     TRY(db_open(url, &db));
     err e = db_read(db, only_tenant, out->session);

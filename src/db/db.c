@@ -71,6 +71,13 @@ void db_get_stats(struct db *db, struct db_stats *out)
     db->engine->stats(db, out);
 }
 
+err db_snapshot(struct db *db, const char *path)
+{
+    if (db->engine->snapshot == NULL)
+        return fail(E_UNAVAILABLE, "%s makes its own backups", db->engine->name);
+    return db->engine->snapshot(db, path);
+}
+
 err db_exec(struct db_conn *c, const char *sql, const struct db_value *args, size_t n,
             int64_t *out_changed)
 {

@@ -92,6 +92,10 @@ char *db_text(struct db_rows *r, int column, struct arena *a);
 err db_version(struct db *db, int *out_version);
 const char *db_engine(const struct db *db); /* "sqlite" */
 
+/* Writes a copy of the whole database, of one instant, to the new file `path`; writes go on
+   meanwhile. Not fsynced. E_UNAVAILABLE for an engine that has backups of its own (PostgreSQL). */
+err db_snapshot(struct db *db, const char *path);
+
 /* Since db_open; writes / groups is the size of a group. For metrics and tests. */
 struct db_stats {
     int64_t writes; /* db_write calls that were run */

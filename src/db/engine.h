@@ -14,6 +14,7 @@ struct db_engine {
     err (*read)(struct db *db, db_fn fn, void *arg);
     err (*write)(struct db *db, db_fn fn, void *arg);
     void (*stats)(struct db *db, struct db_stats *out);
+    err (*snapshot)(struct db *db, const char *path); /* NULL: not this engine */
     err (*exec)(struct db_conn *c, const char *sql, const struct db_value *args, size_t n,
                 int64_t *out_changed);
     err (*query)(struct db_conn *c, const char *sql, const struct db_value *args, size_t n,

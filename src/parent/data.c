@@ -1,5 +1,6 @@
 #include "parent/data.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
@@ -31,7 +32,7 @@ static err make_parents(const char *path)
 {
     char copy[PATH_MAX];
     if (snprintf(copy, sizeof copy, "%s", path) >= (int)sizeof copy)
-        return fail(E_INVALID, "the path of the data directory is too long");
+        return fail(E_INVALID, "the path %s is too long", path);
     for (char *at = copy + 1; *at; at++) {
         if (*at != '/')
             continue;
@@ -41,7 +42,7 @@ static err make_parents(const char *path)
         *at = '/';
     }
     if (mkdir(copy, 0700) < 0 && errno != EEXIST)
-        return fail_errno("create the data directory %s", copy);
+        return fail_errno("create the folder %s", copy);
     return 0;
 }
 
@@ -125,6 +126,38 @@ err data_open(const char *path, uid_t control, struct data_dir *out)
 err data_open_shared(const char *path, uid_t control, struct data_dir *out)
 {
     return open_locked(path, control, LOCK_SH, out);
+}
+
+static bool is_empty(int dir)
+{
+    AUTO_FD copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    size_t n = 0;
+    if (d == NULL)
+        return false;
+    fd_take(&copy);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n <= 2;
+}
+
+err data_open_objects(const char *path, uid_t control, char *out)
+{
+    struct stat st;
+    TRY(make_parents(path));
+    if (realpath(path, out) == NULL)
+        return fail_errno("resolve %s", path);
+    AUTO_FD dir = open(out, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0 || fstat(dir, &st) < 0)
+        return fail_errno("open the folder for objects %s", out);
+    if (st.st_uid != control && !is_empty(dir))
+        return fail(E_INVALID,
+                    "%s is used by somebody else (uid %u): give --objects a folder of its own", out,
+                    (unsigned)st.st_uid);
+    if (st.st_uid != control && fchown(dir, control, control) < 0)
+        return fail_errno("give %s to uid %u", out, (unsigned)control);
+    return fchmod(dir, 0700) < 0 ? fail_errno("set the mode of %s", out) : 0;
 }
 
 void data_close(struct data_dir *d)

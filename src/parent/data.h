@@ -35,6 +35,9 @@ err data_open(const char *path, uid_t control, struct data_dir *out);
 /* The same for commands that work beside each other while no service runs: they share the lock, a
    service is kept out until the last of them is done. */
 err data_open_shared(const char *path, uid_t control, struct data_dir *out);
+/* A folder for objects outside of DATA: made if it is missing, given to control. E_INVALID for one
+   that somebody else uses. out has PATH_MAX bytes: its real path. */
+err data_open_objects(const char *path, uid_t control, char *out);
 void data_close(struct data_dir *d);
 /* Reads DATA/keys/<name>, n bytes, or makes it of random ones. */
 err data_key(const struct data_dir *d, const char *name, unsigned char *out, size_t n);

@@ -34,11 +34,17 @@ err note_config(struct peer *to, const struct parent_options *o, const char *sho
     struct parent_message *m = note_of(PARENT_NOTE_CONFIG);
     struct parent_config *c = &m->config;
     *c = o->config;
-    if (control)
+    if (control) {
         snprintf(c->data_dir, sizeof c->data_dir, "%s",
                  o->separate ? ROLE_ROOT "/data" : short_dir);
-    else
+        if (o->objects_dir == NULL)
+            snprintf(c->objects_dir, sizeof c->objects_dir, "%.240s/objects", c->data_dir);
+        else
+            snprintf(c->objects_dir, sizeof c->objects_dir, "%s",
+                     o->separate ? ROLE_ROOT "/objects" : o->objects_dir);
+    } else {
         secret_wipe(c->control_key, sizeof c->control_key);
+    }
     snprintf(c->runtime_dir, sizeof c->runtime_dir, "%s",
              o->separate ? ROLE_ROOT "/runtime" : o->runtime_dir);
     c->zones_separated = o->separate;

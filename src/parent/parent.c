@@ -131,6 +131,7 @@ static err spawn_child(struct parent *p, struct child *c)
     struct role_bind binds[] = {
         {.from = p->o->runtime_dir, .name = "runtime"},
         {.from = p->o->data->path, .name = "data", .writable = true},
+        {.from = p->o->objects_dir, .name = "objects", .writable = true},
     };
     err e = role_spawn(&(struct role_start){.name = c->name,
                                             .args = p->o->role_args,
@@ -139,7 +140,9 @@ static err spawn_child(struct parent *p, struct child *c)
                                             .confined = true,
                                             .uid = p->o->uid_base + (control ? 0 : 1),
                                             .binds = binds,
-                                            .bind_count = control ? 2 : 1},
+                                            .bind_count = !control            ? 1
+                                                          : p->o->objects_dir ? 3
+                                                                              : 2},
                        &c->pid);
     if (e)
         peer_close(&c->peer);

@@ -20,6 +20,7 @@ struct vault_key;
 struct parent_options { /* all borrowed while parent_run runs */
     const struct data_dir *data;
     const char *runtime_dir, *harness_dir; /* real, absolute */
+    const char *objects_dir;               /* the same; NULL: objects/ in the data directory */
     bool separate;                         /* roles_can_separate() said yes */
     uid_t uid_base;
     const struct vault_key *key;

@@ -83,6 +83,7 @@ struct parent_credential {
 struct parent_config {
     char data_dir[PARENT_TEXT_MAX];    /* as this role sees it */
     char runtime_dir[PARENT_TEXT_MAX]; /* Node, Pi, catalogue */
+    char objects_dir[PARENT_TEXT_MAX]; /* the object store; to control only */
     char provider[32];                 /* the sandbox provider chosen */
     struct sandbox_caps caps;
     bool single_tenant;                /* one tenant in the database when the service started */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "broker/catalog.h"
+#include "session/archive.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -359,9 +360,12 @@ static void answer(struct outcome *o, err e)
 static void commit(struct run *r)
 {
     struct live *l = r->l;
-    for (const struct outcome *o = r->first; o; o = o->next)
+    size_t lines = 0;
+    for (const struct outcome *o = r->first; o; o = o->next) {
         for (size_t i = 0; i < o->out.line_count; i++)
             log_append(l->log, o->out.lines[i]);
+        lines += o->out.line_count;
+    }
     err e = log_sync(l->log);
     if (e) {
         log_error("the session stops: %s", err_text());
@@ -377,8 +381,11 @@ static void commit(struct run *r)
             effects_perform(l, f, r->a);
         answer(o, e);
     }
-    if (!e)
-        bring_row_up_to_date(r);
+    if (e)
+        return;
+    bring_row_up_to_date(r);
+    if (lines > 0)
+        archive_note(l->m->o.archive, l->tenant, l->id, log_durable_bytes(l->log), r->idle_reached);
 }
 
 static void refuse(struct message *batch)

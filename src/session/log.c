@@ -36,23 +36,32 @@ const char *log_path(const char *dir, const char *tenant, const char *session, s
     return arena_printf(a, "%s/%s/%s.jsonl", dir, tenant, session);
 }
 
+err log_whole_bytes(int fd, off_t *out)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (end < 0)
+        return fail_errno("seek in a log");
+    char block[4096];
+    for (off_t at = end; at > 0;) {
+        size_t n = at < (off_t)sizeof block ? (size_t)at : sizeof block;
+        at -= (off_t)n;
+        if (pread(fd, block, n, at) != (ssize_t)n)
+            return fail_errno("read a log");
+        const char *lf = memrchr(block, '\n', n);
+        if (lf) {
+            *out = at + (lf - block) + 1;
+            return 0;
+        }
+    }
+    *out = 0;
+    return 0;
+}
+
 /* A crash can leave half a line: everything after the last LF never counted (LOG.md). */
 static err cut_torn_line(struct session_log *log)
 {
-    off_t end = lseek(log->fd, 0, SEEK_END);
-    if (end < 0)
-        return fail_errno("seek in %s", log->path);
-    off_t keep = 0;
-    char block[4096];
-    for (off_t at = end; at > 0 && keep == 0;) {
-        size_t n = at < (off_t)sizeof block ? (size_t)at : sizeof block;
-        if (pread(log->fd, block, n, at - (off_t)n) != (ssize_t)n)
-            return fail_errno("read %s", log->path);
-        for (size_t i = n; i > 0 && keep == 0; i--)
-            if (block[i - 1] == '\n')
-                keep = at - (off_t)n + (off_t)i;
-        at -= (off_t)n;
-    }
+    off_t keep, end = lseek(log->fd, 0, SEEK_END);
+    TRY(log_whole_bytes(log->fd, &keep));
     if (keep < end && (ftruncate(log->fd, keep) < 0 || fdatasync(log->fd) < 0))
         return fail_errno("cut the torn last line of %s", log->path);
     log->durable = keep;
@@ -90,6 +99,12 @@ void log_close(struct session_log *log)
     buf_done(&log->pending);
     log->magic = 0;
     mem_free(log);
+}
+
+int64_t log_durable_bytes(const struct session_log *log)
+{
+    CHECK(log, LOG_MAGIC);
+    return log->durable;
 }
 
 bool log_is_empty(const struct session_log *log)

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "session/archive.h"
 #include "session/live.h"
 
 #include <stdio.h>
@@ -505,7 +506,10 @@ err session_delete(struct session_manager *m, const char *tenant, const char *se
     TRY(db_write(m->o.db, mark_deleted, &d)); /* from here on it cannot be loaded again */
     TRY(post_and_wait(m, tenant, session, message_new(MESSAGE_END, NULL), DELETE_WAIT_MS));
     TRY(sandboxes_destroy(m->sandboxes, tenant, session));
-    return purge ? log_remove(m->logs_dir, tenant, session) : 0;
+    if (!purge)
+        return 0;
+    return m->o.archive ? archive_purge(m->o.archive, tenant, session)
+                        : log_remove(m->logs_dir, tenant, session);
 }
 
 err session_fits(struct session_manager *m, const char *environment_json)

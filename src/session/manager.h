@@ -23,6 +23,7 @@
 #include "session/hub.h"
 
 struct session_manager;
+struct archive;
 struct db;
 struct parent_link;
 struct catalog;
@@ -33,8 +34,9 @@ struct session_manager_options {
     struct parent_link *parent;
     struct catalog *catalog;
     const char *logs_dir;
-    unsigned executors; /* 0 = 8 */
-    int64_t unload_ms;  /* idle sessions leave memory and their host after this; 0 = 60 s */
+    struct archive *archive; /* hears of durable lines; NULL = no copies are kept */
+    unsigned executors;      /* 0 = 8 */
+    int64_t unload_ms;       /* idle sessions leave memory and their host after this; 0 = 60 s */
 };
 
 struct session_manager *session_manager_new(const struct session_manager_options *o);

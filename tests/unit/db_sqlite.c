@@ -1,5 +1,6 @@
 /* src/db: the embedded engine. Includes the engine to reach its writer connection. */
 #include "../../src/db/sqlite.c"
+#include "../../src/db/sqlite_conn.c"
 
 #include "base/arena.h"
 #include "db/migrations.h"
@@ -331,7 +332,7 @@ static err many_statements(struct db_conn *c, void *arg)
 {
     (void)arg;
     for (int round = 0; round < 2; round++)
-        for (int i = 0; i < 3 * STATEMENTS_MAX; i++) {
+        for (int i = 0; i < 3 * SQLITE_STATEMENTS_MAX; i++) {
             char sql[32];
             snprintf(sql, sizeof sql, "SELECT %d", i);
             struct db_rows *r;
@@ -340,7 +341,7 @@ static err many_statements(struct db_conn *c, void *arg)
             assert_int_equal(db_int(r, 0), i);
             TRY(db_rows_done(r));
         }
-    assert_int_equal(conn_of(c)->statement_count, STATEMENTS_MAX);
+    assert_int_equal(conn_of(c)->statement_count, SQLITE_STATEMENTS_MAX);
     return 0;
 }
 
@@ -574,6 +575,37 @@ static void a_database_of_a_newer_version_is_refused(void **state)
     assert_null(second);
 }
 
+static err open_and_close(const char *path, int64_t *out_rows)
+{
+    char url[160];
+    struct db *copy = NULL;
+    snprintf(url, sizeof url, "sqlite:%s", path);
+    TRY(db_open(url, &copy));
+    *out_rows = count(copy);
+    db_close(copy);
+    return 0;
+}
+
+static void a_snapshot_is_a_database_of_one_instant(void **state)
+{
+    struct fixture *f = *state;
+    char path[128], name[160];
+    int64_t rows = -1;
+    snprintf(path, sizeof path, "%s/copy.db", f->dir);
+    assert_int_equal(insert(f->db, "t1", "one"), 0);
+    assert_int_equal(db_snapshot(f->db, path), 0);
+    assert_int_equal(insert(f->db, "t2", "two"), 0);
+    assert_int_equal(open_and_close(path, &rows), 0);
+    assert_int_equal(rows, 1);
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s", path, ends[i]);
+        unlink(name);
+    }
+    assert_int_equal(db_snapshot(f->db, "/nowhere/at/all.db"), E_IO);
+    assert_int_equal(count(f->db), 2);
+}
+
 static void other_urls_are_refused_with_a_reason(void **state)
 {
     (void)state;
@@ -608,6 +640,7 @@ int main(void)
         WITH_DB(many_threads_read_and_write_at_once),
         WITH_DB(kill_9_leaves_whole_transactions_and_all_that_were_reported),
         WITH_DB(migrations_run_once_and_in_their_ranges),
+        WITH_DB(a_snapshot_is_a_database_of_one_instant),
         WITH_DB(a_database_of_a_newer_version_is_refused),
         cmocka_unit_test(other_urls_are_refused_with_a_reason),
     };
