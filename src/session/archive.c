@@ -97,6 +97,8 @@ void archive_note(struct archive *a, const char *tenant, const char *session, in
     int64_t now = now_ms(a);
     AUTO_LOCK(&a->waiting_lock);
     put_waiting(a, tenant, session, bytes, idle ? now : now + a->o.running_ms);
+    if (idle)
+        pthread_cond_signal(&a->changed);
 }
 
 /* The first that is due, taken out of the table; else *out_next says when one will be. With

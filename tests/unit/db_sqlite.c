@@ -376,7 +376,7 @@ static void mistakes_in_sql_are_internal_errors(void **state)
 
 static err guarded(struct db_conn *base, void *arg)
 {
-    struct conn *c = conn_of(base);
+    struct sqlite_conn *c = conn_of(base);
     const char *sql = arg;
     sqlite3_stmt *stmt = NULL;
     sqlite_guard_watch(&c->guard, c->sqlite);
@@ -588,7 +588,7 @@ static err open_and_close(const char *path, int64_t *out_rows)
 
 static void a_snapshot_is_a_database_of_one_instant(void **state)
 {
-    struct fixture *f = *state;
+    struct test_db *f = *state;
     char path[128], name[160];
     int64_t rows = -1;
     snprintf(path, sizeof path, "%s/copy.db", f->dir);

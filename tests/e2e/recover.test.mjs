@@ -1,0 +1,118 @@
+// What the object store is for (§28): the service loses its logs, its database, or both, and every idle session is
+// there again, whole, with its key, its agent and its place in the conversation.
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { after, before, describe, test } from "node:test";
+import { eventually } from "../support/eventually.mjs";
+import { startJob } from "../support/job.mjs";
+import { serviceMissing } from "../support/service.mjs";
+
+const DATABASE = ["control.db", "control.db-wal", "control.db-shm"];
+
+describe("a service that lost its data", { skip: serviceMissing }, () => {
+    let base;
+    let data;
+    let objects;
+    let job;
+    let session;
+
+    before(async () => {
+        base = await mkdtemp(path.join(tmpdir(), "recover-"));
+        data = path.join(base, "data");
+        objects = path.join(base, "objects");
+        job = await startJob({ data, args: ["--objects", objects] });
+        session = await job.session();
+        await session.run('SAY "the first answer"');
+    });
+    after(async () => {
+        await job?.stop();
+        await rm(base, { recursive: true, force: true });
+    });
+
+    const copies = async (folder) => (await readdir(path.join(objects, folder), { recursive: true }).catch(() => []))
+        .filter((name) => name.includes(session.id));
+    const isCopied = () => eventually("the session in the object store",
+        async () => [...await copies("logs"), ...await copies("sessions")], (names) => names.length >= 2);
+    const look = async () => ({
+        session: await job.service.ok("GET", session.path),
+        events: (await job.service.ok("GET", `${session.path}/events?order=asc&limit=1000`)).data,
+        entries: (await job.service.ok("GET", `${session.path}/entries`)).data,
+        agents: (await job.service.ok("GET", "/v1/agents")).data,
+    });
+    const lose = async (...names) => {
+        for (const name of names) {
+            await rm(path.join(data, name), { recursive: true, force: true });
+        }
+    };
+
+    test("goes on from an idle session whose log it lost", async () => {
+        await isCopied();
+        const had = await look();
+        await job.service.kill9();
+        await lose("logs");
+        await job.service.restart();
+        assert.deepEqual(await look(), had);
+    });
+
+    test("goes on when it lost its database, too", async () => {
+        const had = await look();
+        await job.service.kill9();
+        await lose("logs", ...DATABASE);
+        await job.service.restart();
+        assert.match(job.service.output, /brought back/);
+        assert.deepEqual(await look(), had);
+        const events = await session.run('SAY "the second answer"');
+        assert.match(JSON.stringify(events), /the second answer/);
+    });
+
+    test("a session newer than the database's copy comes back with its row", async () => {
+        const before = session;
+        session = await job.session();
+        await session.run('SAY "only the log knows"');
+        await isCopied();
+        const { session: row, events } = await look();
+        await job.service.kill9();
+        await lose(...DATABASE);
+        await job.service.restart();
+        const now = await look();
+        const lasting = ({ sandbox, updatedAt, ...rest }) => rest; // its sandbox may have started after the copy
+        assert.deepEqual(lasting(now.session), lasting(row));
+        assert.deepEqual(now.events, events);
+        session = before;
+    });
+
+    test("a purged session leaves no copy, and does not come back", async () => {
+        await isCopied();
+        await job.service.ok("DELETE", `${session.path}?purge=true`);
+        assert.deepEqual([...await copies("logs"), ...await copies("sessions")], []);
+        await job.service.kill9();
+        await job.service.restart();
+        const reply = await job.service.request("GET", session.path);
+        assert.equal(reply.status, 404);
+        assert.ok(!existsSync(path.join(data, "logs", job.service.tenantId, `${session.id}.jsonl`)));
+    });
+
+    test("nothing half-written is left behind", async () => {
+        assert.deepEqual(await readdir(path.join(objects, ".tmp")), []);
+        assert.deepEqual((await readdir(data)).filter((name) => /\.(copy|part)$/.test(name)), []);
+    });
+});
+
+test("objects in a folder that somebody else uses are refused", { skip: serviceMissing || process.getuid() !== 0 },
+    async () => {
+        const { execFile } = await import("node:child_process");
+        const { promisify } = await import("node:util");
+        const { SERVICE_PROGRAM } = await import("../support/service.mjs");
+        const base = await mkdtemp(path.join(tmpdir(), "recover-"));
+        try {
+            await assert.rejects(promisify(execFile)(SERVICE_PROGRAM,
+                ["init", "--data", path.join(base, "data"), "--objects", "/etc"]), /folder of its own/);
+            await assert.rejects(promisify(execFile)(SERVICE_PROGRAM,
+                ["init", "--data", path.join(base, "data"), "--objects", "s3://bucket"]), /not built yet/);
+        } finally {
+            await rm(base, { recursive: true, force: true });
+        }
+    });
