@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/json.h"
 #include "hands/calls.h"
+#include "hands/copy_out.h"
 #include "hands/exec.h"
 #include "hands/frames.h"
 
@@ -160,13 +161,21 @@ static err serve_exec(int fd, json_t *take_request)
     return message ? send_error(fd, code, message) : e;
 }
 
+static err serve_copy_out(int fd, json_t *take_request)
+{
+    AUTO_JSON request = take_request;
+    const char *code = "internal", *message = NULL;
+    err e = copy_out_serve(fd, request, &code, &message);
+    return message ? send_error(fd, code, message) : e;
+}
+
 static const struct {
     enum frame_type type;
     err (*serve)(int fd, json_t *take_request);
 } openings[] = {
     {FRAME_HELLO, serve_hello}, {FRAME_PING, serve_ping},     {FRAME_SET_CLOCK, serve_set_clock},
     {FRAME_CALL, serve_call},   {FRAME_ATTACH, serve_attach}, {FRAME_CANCEL, serve_cancel},
-    {FRAME_ACK, serve_ack},     {FRAME_EXEC, serve_exec},
+    {FRAME_ACK, serve_ack},     {FRAME_EXEC, serve_exec},     {FRAME_COPY_OUT, serve_copy_out},
 };
 
 static err serve(int fd, enum frame_type type, json_t *take_request)

@@ -21,12 +21,26 @@
      EXEC {argv, cwd?, env?, timeoutMs?, pty?: {rows, cols}}
                            A plain process. Then both ways: → STDOUT*, STDERR* (raw) → EXIT {code | signal, timedOut?};
                            ← STDIN (raw; empty payload closes), ← SIGNAL {signal}, ← RESIZE {rows, cols}
-   The connection's death does not end a CALL (its result waits for ATTACH); it ends an EXEC (HUP, then KILL).
+     COPY_OUT {root, only?, contents?, changes?, before?, filesOnly?, entries, bytes, fileBytes?}
+                           What is in a folder (R38: links are not followed, nothing but regular files is opened, other
+                           mounts are left alone), in the order of paths, a folder before what is in it. → for each
+                           entry COPY_ENTRY, COPY_OLD* (raw: content before), COPY_DATA* (raw: content now),
+                           COPY_DONE {u8 trouble now, u8 trouble before}; at the end COPY_END. PONG when there was
+                           nothing to tell for a second. `changes`: only what differs from the image.
+                           `entries`, `bytes`: it ends there. `fileBytes`: larger ones come without content.
+   The connection's death does not end a CALL (its result waits for ATTACH); it ends an EXEC (HUP, then KILL) and
+   a COPY_OUT.
+
+   COPY_ENTRY, numbers little-endian: u8 change | u8 type now | u8 type before | u8 0 | u32 mode now | u32 mode before |
+   u32 length of the path | u32 of the target now | u32 of the target before | u64 size now | u64 size before |
+   i64 mtime now | i64 mtime before | i64 ctime now | i64 ctime before (ns) | path | target now | target before.
+   COPY_END {leftOut, truncated}. Changes, types and troubles are those of the enums in sandbox/copyout.h.
 
    RESULT {isError, content: [{type:"text",text} | {type:"image",mimeType,data}], details?, interrupted?, durationMs}:
    what Pi's own tool would have returned, byte for byte (R33, R34, R54). For edit, `details` holds {oldText, newText} of
    the whole file and the host makes diff and patch (R54).
-   ERROR {code, message}: code is unknown_call | bad_frame | busy | internal, and of EXEC not_found | cannot_run. */
+   ERROR {code, message}: code is unknown_call | bad_frame | busy | internal, of EXEC not_found | cannot_run, and of
+   COPY_OUT not_a_folder | no_image. */
 /* clang-format on */
 #ifndef HANDS_FRAMES_H
 #define HANDS_FRAMES_H
@@ -61,6 +75,12 @@ enum frame_type {
     FRAME_SIGNAL,
     FRAME_RESIZE,
     FRAME_EXIT,
+    FRAME_COPY_OUT,
+    FRAME_COPY_ENTRY,
+    FRAME_COPY_OLD,
+    FRAME_COPY_DATA,
+    FRAME_COPY_DONE,
+    FRAME_COPY_END,
     FRAME_TYPE_END
 };
 
@@ -76,6 +96,37 @@ struct frame {
     struct str payload; /* points into the input */
 };
 bool frame_parse(struct str bytes, struct frame *out, size_t *out_used, err *out_err);
+
+/* COPY_OUT */
+#define COPY_ENTRY_BYTES 72   /* before the path */
+#define COPYOUT_PATH_MAX 4095 /* bytes of a path below the root, and of a link's target */
+#define COPYOUT_DEPTH_MAX 128 /* folders deeper than this are left out */
+
+enum copyout_change {
+    COPYOUT_AS_IS, /* nothing was compared */
+    COPYOUT_ADDED,
+    COPYOUT_CHANGED,
+    COPYOUT_REMOVED,
+    COPYOUT_CHANGE_END
+};
+
+enum copyout_type {
+    COPYOUT_NONE, /* nothing there: the other side of what was added or removed */
+    COPYOUT_FILE,
+    COPYOUT_FOLDER,
+    COPYOUT_LINK,
+    COPYOUT_OTHER, /* fifo, socket, device: told, never opened */
+    COPYOUT_TYPE_END
+};
+
+/* Why content is not, or not exactly, what its size promised. */
+enum copyout_trouble {
+    COPYOUT_FINE,
+    COPYOUT_MOVED,     /* it changed while it was read: not more than its size came, maybe mixed */
+    COPYOUT_REFUSED,   /* cannot be opened or read */
+    COPYOUT_TOO_LARGE, /* over fileBytes: nothing came */
+    COPYOUT_TROUBLE_END
+};
 
 /* Paths inside the sandbox (ARCHITECTURE: the hands). */
 #define SANDBOX_WORKDIR "/workspace"

@@ -1,9 +1,11 @@
 /* pi-hands: runs inside a sandbox as its pid 1 and does there what control asks for, over the hands
-   protocol (frames.h). Usage: pi-hands LISTEN_FD [--rg PATH] | pi-hands --version; --rg is for
-   tests outside a sandbox, where there is no SANDBOX_RG. Idle it is this one thread in poll. */
+   protocol (frames.h). Usage: pi-hands LISTEN_FD [--image FD] [--rg PATH] | pi-hands --version;
+   --image is an open folder with the image's files (for COPY_OUT), --rg is for tests outside a
+   sandbox, where there is no SANDBOX_RG. Idle it is this one thread in poll. */
 #include "base/fd.h"
 #include "base/str.h"
 #include "hands/conn.h"
+#include "hands/copy_out.h"
 #include "hands/frames.h"
 #include "hands/process.h"
 #include "hands/threads.h"
@@ -103,14 +105,22 @@ _Noreturn static void run(int listener)
     }
 }
 
+static void close_between(int after, int before)
+{
+    if (before - after > 1)
+        close_range((unsigned)after + 1, (unsigned)before - 1, 0);
+}
+
 /* Whatever else the launcher left open must not reach the agent's processes. */
 static void close_others(int listener)
 {
-    fcntl(listener, F_SETFD, FD_CLOEXEC);
-    unsigned first = (unsigned)listener;
-    if (first > 3)
-        close_range(3, first - 1, 0);
-    close_range(first + 1, ~0u, 0);
+    int image = copy_out_image_fd < 0 ? listener : copy_out_image_fd;
+    int low = listener < image ? listener : image, high = listener < image ? image : listener;
+    fcntl(low, F_SETFD, FD_CLOEXEC);
+    fcntl(high, F_SETFD, FD_CLOEXEC);
+    close_between(2, low);
+    close_between(low, high);
+    close_range((unsigned)high + 1, ~0u, 0);
 }
 
 /* Descriptors 0 to 2 exist, so that no pipe of ours ever gets such a number. */
@@ -131,27 +141,53 @@ static bool is_listener(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &n) == 0 && listening;
 }
 
+static bool is_folder(int fd)
+{
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool descriptor_of(const char *word, int *out)
+{
+    uint64_t n;
+    if (!str_to_u64(str_of(word), &n) || n < 3 || n > 1 << 20)
+        return false;
+    *out = (int)n;
+    return true;
+}
+
+/* What stands behind LISTEN_FD. */
+static bool take_options(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--rg") == 0)
+            tool_rg_path = argv[i + 1];
+        else if (i + 1 == argc || strcmp(argv[i], "--image") != 0 ||
+                 !descriptor_of(argv[i + 1], &copy_out_image_fd) || !is_folder(copy_out_image_fd))
+            return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
-    uint64_t fd;
+    int fd;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("pi-hands protocol %d\n", HANDS_VERSION);
         return 0;
     }
-    bool with_rg = argc == 4 && strcmp(argv[2], "--rg") == 0;
-    if ((argc != 2 && !with_rg) || !str_to_u64(str_of(argv[1]), &fd) || fd < 3 || fd > 1 << 20) {
-        fprintf(stderr, "usage: pi-hands LISTEN_FD [--rg PATH] | pi-hands --version\n");
+    if (argc < 2 || !descriptor_of(argv[1], &fd) || !take_options(argc, argv)) {
+        fprintf(stderr,
+                "usage: pi-hands LISTEN_FD [--image FD] [--rg PATH] | pi-hands --version\n");
         return 2;
     }
-    if (!is_listener((int)fd)) {
+    if (!is_listener(fd)) {
         fprintf(stderr, "pi-hands: descriptor %s is not a listening socket\n", argv[1]);
         return 1;
     }
-    if (with_rg)
-        tool_rg_path = argv[3];
     fill_standard_fds();
-    close_others((int)fd);
-    fcntl((int)fd, F_SETFL, fcntl((int)fd, F_GETFL) | O_NONBLOCK);
+    close_others(fd);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     mallopt(M_ARENA_MAX, 1);
     mallopt(M_MMAP_THRESHOLD, 256 * 1024);
     umask(022);
@@ -162,5 +198,5 @@ int main(int argc, char **argv)
     else
         prctl(PR_SET_CHILD_SUBREAPER, 1); /* so that orphans end up here as they do at pid 1 */
     conn_init();
-    run((int)fd);
+    run(fd);
 }

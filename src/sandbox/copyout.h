@@ -15,29 +15,13 @@
 
 #include "base/err.h"
 #include "base/str.h"
+#include "hands/frames.h" /* enums copyout_type, copyout_change, copyout_trouble; limits */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COPYOUT_PATH_MAX 4095 /* bytes of a path below the root, and of a link's target */
-#define COPYOUT_DEPTH_MAX 128 /* folders deeper than this are left out */
 #define COPYOUT_ENTRIES_DEFAULT (2u << 20)
 #define COPYOUT_BYTES_DEFAULT ((uint64_t)16 << 30)
-
-enum copyout_type {
-    COPYOUT_NONE, /* nothing there: the other side of what was added or removed */
-    COPYOUT_FILE,
-    COPYOUT_FOLDER,
-    COPYOUT_LINK,
-    COPYOUT_OTHER /* fifo, socket, device: told, never opened */
-};
-
-enum copyout_change {
-    COPYOUT_AS_IS, /* nothing was compared */
-    COPYOUT_ADDED,
-    COPYOUT_CHANGED,
-    COPYOUT_REMOVED
-};
 
 struct copyout_node {
     enum copyout_type type;
@@ -53,15 +37,6 @@ struct copyout_entry {
     struct str path; /* below the root: "a/b"; no NUL, no empty, `.` or `..` part */
     bool utf8;       /* the path is valid UTF-8 */
     struct copyout_node now, before;
-};
-
-/* Why content is not, or not exactly, what `size` promised. */
-enum copyout_trouble {
-    COPYOUT_FINE,
-    COPYOUT_MOVED,     /* it changed while it was read: `size` bytes at most came, maybe mixed */
-    COPYOUT_REFUSED,   /* cannot be opened or read */
-    COPYOUT_TOO_LARGE, /* over file_bytes: nothing came */
-    COPYOUT_TROUBLE_END
 };
 
 enum copyout_side {

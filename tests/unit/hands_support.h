@@ -29,6 +29,7 @@
 
 static char hands_folder[64], hands_socket[96];
 static pid_t hands_pid;
+static char hands_image[96]; /* set before hands_setup: a folder that stands for the image */
 
 static inline int listen_at(const char *path)
 {
@@ -51,12 +52,15 @@ static inline void hands_make_folder(void)
 /* In the child. */
 _Noreturn static inline void hands_exec(int listener)
 {
-    char number[16], home[80], rg[80];
+    char number[16], home[80], rg[80], image[16];
     snprintf(rg, sizeof rg, "%s/rg", hands_folder); /* a test may put a program there */
     snprintf(number, sizeof number, "%d", listener);
     snprintf(home, sizeof home, "HOME=%s", hands_folder);
     char *env[] = {home, "PI_SESSION_ID=secret", NULL};
-    execle("build/pi-hands", "pi-hands", number, "--rg", rg, NULL, env);
+    int folder = hands_image[0] ? open(hands_image, O_RDONLY | O_DIRECTORY) : -1;
+    snprintf(image, sizeof image, "%d", folder);
+    execle("build/pi-hands", "pi-hands", number, "--rg", rg, folder < 0 ? NULL : "--image", image,
+           NULL, env);
     _exit(127);
 }
 
