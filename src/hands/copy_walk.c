@@ -60,6 +60,7 @@ bool walk_look(int fd, const char *name, struct walk_node *out, uint64_t *out_mo
     out->type = type_of(st.stx_mode);
     out->mode = st.stx_mode & 07777;
     out->size = out->type == COPYOUT_FILE ? st.stx_size : 0;
+    out->inode = st.stx_ino;
     out->mtime_ns = nanoseconds(&st.stx_mtime);
     out->ctime_ns = nanoseconds(&st.stx_ctime);
     buf_clear(&out->target);
@@ -134,6 +135,13 @@ static err compare_content(struct walk *w, const struct walk_found *f, bool *out
     return 0;
 }
 
+/* The very file of the image: an overlay shows its inode, and nobody inside can set a ctime. */
+static bool is_untouched(const struct walk_node *now, const struct walk_node *before)
+{
+    return now->inode == before->inode && now->size == before->size &&
+           now->ctime_ns == before->ctime_ns && now->mtime_ns == before->mtime_ns;
+}
+
 static err is_same(struct walk *w, const struct walk_found *f, bool *out)
 {
     const struct walk_node *now = &f->nodes[WALK_NOW], *before = &f->nodes[WALK_BEFORE];
@@ -144,9 +152,8 @@ static err is_same(struct walk *w, const struct walk_found *f, bool *out)
         *out = str_eq(buf_str(&now->target), buf_str(&before->target));
     else if (now->type != COPYOUT_FILE)
         *out = true;
-    else if (now->size == before->size && now->ctime_ns == before->ctime_ns &&
-             now->mtime_ns == before->mtime_ns)
-        *out = true; /* the very file of the image: nobody inside can set a ctime */
+    else if (is_untouched(now, before))
+        *out = true;
     else if (now->size == before->size)
         return compare_content(w, f, out);
     return 0;

@@ -20,6 +20,7 @@ struct walk_node {
     enum copyout_type type;
     uint32_t mode; /* 07777 */
     uint64_t size; /* of a file */
+    uint64_t inode;
     int64_t mtime_ns, ctime_ns;
     struct buf target; /* of a link; read when the change is judged */
 };
