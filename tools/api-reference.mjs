@@ -3,12 +3,8 @@
 //
 //   node tools/api-reference.mjs           writes the file
 //   node tools/api-reference.mjs --check   exits 1 when the file is not what the contract says
-import { readFileSync, writeFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-import { parseYaml } from "./yaml.mjs";
+import { writeOrCheck } from "./generated.mjs";
 
-const CONTRACT = new URL("../contracts/openapi.yaml", import.meta.url);
-const REFERENCE = new URL("../docs/api-reference.md", import.meta.url);
 const METHODS = ["get", "post", "put", "patch", "delete"];
 
 export function apiReference(contract) {
@@ -59,7 +55,8 @@ class Reference {
             `### ${method.toUpperCase()} ${path}`,
             [summary.replace(/([^.?!])$/, "$1."), description].filter(Boolean).join(" "),
             ...table(["Parameter", "In", "Type", ""], parameters.map((one) =>
-                [`\`${one.name}\``, one.in, this.#type(one.schema), one.description ?? ""])),
+                [`\`${one.name}\``, one.in, this.#type(one.schema ?? one.content["application/json"].schema),
+                    one.description ?? ""])),
             ...(body ? [`Body: ${this.#type(body.schema)}`] : []),
             ...(body?.example ? [code(body.example)] : []),
             Object.entries(responses).map(([status, one]) => this.#response(status, one)).join("\n"),
@@ -85,9 +82,11 @@ class Reference {
     #schema(name) {
         const schema = this.#contract.components.schemas[name];
         const members = Object.entries(schema.properties ?? {});
+        const base = members.length > 0 && schema.allOf ? this.#type(schema.allOf[0]) : undefined;
         return [
             `### ${name}`,
             ...(schema.description ? [`${schema.description}.`.replace(/\.\.$/, ".")] : []),
+            ...(base ? [`Everything of ${base}, and:`] : []),
             ...(members.length > 0 ? table(["Field", "Type", ""], members.map(([field, one]) => [
                 `\`${field}\`${schema.required?.includes(field) ? "" : " (optional)"}`,
                 this.#type(one), one.description ?? "",
@@ -101,11 +100,11 @@ class Reference {
             const name = schema.$ref.split("/").at(-1);
             return `[${name}](#${name.toLowerCase()})`;
         }
-        if (schema.allOf) { // a page of something
+        if (schema.allOf?.[1]) { // a page of something
             return `page of ${this.#type(schema.allOf[1].properties.data.items)}`;
         }
-        if (schema.anyOf) {
-            return schema.anyOf.map((one) => this.#type(one)).join(" or ");
+        if (schema.anyOf ?? schema.oneOf) {
+            return (schema.anyOf ?? schema.oneOf).map((one) => this.#type(one)).join(" or ");
         }
         if (schema.const !== undefined || schema.enum) {
             return (schema.enum ?? [schema.const]).map((one) => `\`${one}\``).join(", ");
@@ -143,12 +142,4 @@ function code(example) {
     return `\`\`\`json\n${JSON.stringify(example, null, 2)}\n\`\`\``;
 }
 
-if (import.meta.url === pathToFileURL(process.argv[1]).href) {
-    const text = apiReference(parseYaml(readFileSync(CONTRACT, "utf8")));
-    if (!process.argv.includes("--check")) {
-        writeFileSync(REFERENCE, text);
-    } else if (readFileSync(REFERENCE, "utf8") !== text) {
-        console.error("docs/api-reference.md is not what the contract says. Run: node tools/api-reference.mjs");
-        process.exitCode = 1;
-    }
-}
+writeOrCheck(import.meta.url, "docs/api-reference.md", apiReference);

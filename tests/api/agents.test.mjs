@@ -120,8 +120,8 @@ test("limits are met exactly", async () => {
             [`${i}`.padEnd(64, "k"), "v".repeat(512)])) });
 });
 
-test("empty lists of what is not there yet are harmless", async () => {
-    await create({ skills: [], mcpServers: [], multiagent: null, extensions: null });
+test("null brings a default", async () => {
+    assert.deepEqual((await create({ extensions: null, tools: null })).extensions, []);
 });
 
 test("a name is unique within the tenant, also against archived agents", async () => {

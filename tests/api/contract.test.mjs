@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { readFileSync, readdirSync } from "node:fs";
 import { test } from "node:test";
+import { stripTypeScriptTypes } from "node:module";
 import { apiReference } from "../../tools/api-reference.mjs";
+import { contractTypes } from "../../tools/contract-types.mjs";
 import { contract, problems } from "../support/contract.mjs";
 import { parseYaml } from "../../tools/yaml.mjs";
 
@@ -42,6 +44,16 @@ test("docs/api-reference.md is what tools/api-reference.mjs makes of the contrac
     assert.equal(readFileSync(file, "utf8"), apiReference(contract));
 });
 
+test("the types of @pi-managed/contracts are what tools/contract-types.mjs makes of the contract", () => {
+    const file = new URL("../../contracts/index.d.ts", import.meta.url);
+    const text = readFileSync(file, "utf8");
+    assert.equal(text, contractTypes(contract));
+    assert.doesNotThrow(() => stripTypeScriptTypes(text), "it is TypeScript");
+    const { version } = JSON.parse(readFileSync(new URL("../../contracts/package.json", import.meta.url), "utf8"));
+    assert.equal(version, contract.info.version);
+    assert.equal(version, readFileSync(new URL("../../VERSION", import.meta.url), "utf8").trim());
+});
+
 test("examples fit their schemas", () => {
     const seen = [];
     const walk = (node) => {
@@ -63,7 +75,7 @@ test("the check finds what is wrong", () => {
     assert.deepEqual(of({ extra: 1 }), ["/extra is not in the contract"]);
     assert.deepEqual(of({ errors: [{ path: "/a" }] }), ["/errors/0 lacks message"]);
     assert.deepEqual(of({ status: 200 }), ["/status is below 400"]);
-    assert.throws(() => problems({ oneOf: [] }, 1), /does not know/);
+    assert.throws(() => problems({ if: {} }, 1), /does not know/);
 });
 
 test("what the reader of YAML does not know is an error", () => {

@@ -2,20 +2,9 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
-import { checkReply } from "../support/contract.mjs";
-import { SERVICE_PROGRAM, startService as start } from "../support/service.mjs";
+import { SERVICE_PROGRAM, startService } from "../support/service.mjs";
 
-/** A service whose every reply is checked against the contract. */
-export async function startService(options) {
-    const service = await start(options);
-    const request = service.request.bind(service);
-    service.request = async (method, target, more) => {
-        const reply = await request(method, target, more);
-        checkReply(method, target, reply);
-        return reply;
-    };
-    return service;
-}
+export { startService };
 
 export const MODEL = {
     provider: "local", id: "test-model", api: "openai-completions", baseUrl: "http://127.0.0.1:9/v1",

@@ -7,6 +7,8 @@
 //   const events = await stream.until((frame) => frame.type === "session.status_idle");
 //   await service.kill9(); await service.restart(); await service.stop();
 //
+// Every exchange and every frame is checked against contracts/openapi.yaml (contract.mjs).
+//
 // The program is build/pi-managed, or PI_MANAGED_BIN. A test that starts a service must stop it:
 // stop() fails if the service did not end cleanly (a sanitizer's report is such an end). Nothing
 // here waits by the clock; every wait ends with what is waited for or with an error that says what
@@ -18,6 +20,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { theContract } from "./contract.mjs";
 import { EventStream } from "./sse.mjs";
 import { PATIENCE_MS } from "./eventually.mjs";
 
@@ -38,6 +41,7 @@ export const serviceMissing = !existsSync(SERVICE_PROGRAM)
  * @param options.env    more environment; no model key is inherited
  * @param options.data   data directory; without it a temporary one, removed by stop()
  * @param options.apiKey key of an existing data directory
+ * @param options.contract null: what is asked is a double that has no contract
  * @param options.init   false: let `serve` make the tenant and take the key that it prints
  */
 export async function startService(options = {}) {
@@ -59,6 +63,9 @@ class Service {
     tenantId;
     url;
     data;
+    onExchange; // called with every exchange; for tests of the contract
+    onFrame;
+    #contract;
     #options;
     #ownsData;
     #process;
@@ -67,6 +74,7 @@ class Service {
 
     constructor(options) {
         this.#options = options;
+        this.#contract = options.contract === undefined ? theContract : options.contract;
         this.#ownsData = options.data === undefined;
         this.data = options.data ?? mkdtempSync(path.join(tmpdir(), "pi-managed-test-"));
         this.apiKey = options.apiKey;
@@ -167,7 +175,7 @@ class Service {
     /**
      * One request; the path goes out as it is written. body: undefined, a string or Buffer as it
      * is, anything else as JSON. key: null sends none. → {status, headers, text, body}; its body is
-     * the parsed JSON or undefined.
+     * the parsed JSON or undefined. What the contract does not allow throws.
      */
     async request(method, target, { body, headers = {}, key = this.apiKey } = {}) {
         const raw = typeof body === "string" || Buffer.isBuffer(body);
@@ -180,7 +188,12 @@ class Service {
             ...(key && { authorization: `Bearer ${key}` }),
             ...headers,
         });
-        return readReply(response);
+        const reply = await readReply(response);
+        const sent = body === undefined || raw ? body : JSON.parse(payload);
+        const exchange = { method, target, body: sent, headers };
+        this.#contract?.checkExchange(exchange, reply);
+        this.onExchange?.(exchange, reply);
+        return reply;
     }
 
     /** The body of a 2xx reply; anything else throws what the service said. */
@@ -226,7 +239,14 @@ class Service {
             const error = new Error(`GET ${target} gave ${reply.status}: ${reply.text}`);
             throw Object.assign(error, { reply });
         }
-        return new EventStream(response);
+        const exchange = { method: "GET", target, headers: {
+            ...(lastEventId !== undefined && { "last-event-id": lastEventId }), ...headers } };
+        this.#contract?.checkRequest(exchange.method, target, exchange);
+        this.onExchange?.(exchange, { status: 200, headers: response.headers, text: "…" });
+        return new EventStream(response, (frame) => {
+            this.#contract?.checkFrame(frame);
+            this.onFrame?.(frame);
+        });
     }
 }
 

@@ -9,7 +9,8 @@ import { fileURLToPath } from "node:url";
 process.env.PI_MANAGED_BIN = fileURLToPath(new URL("fixtures/service-double.mjs", import.meta.url));
 process.env.OPENAI_API_KEY = "must not be inherited";
 process.env.ASAN_OPTIONS = "may=be";
-const { startService } = await import("./service.mjs");
+const { startService: start } = await import("./service.mjs");
+const startService = (options) => start({ contract: null, ...options });
 
 test("starts on new data, asks with its key, and cleans up", async () => {
     const service = await startService({ env: { EXTRA: "1" } });

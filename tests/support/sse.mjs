@@ -100,10 +100,13 @@ export class SseParser {
  * until() throws when the stream ends first, or after timeoutMs, and then the stream is closed. */
 export class EventStream {
     comments = [];
+    #check;
     #response;
     #frames;
 
-    constructor(response) {
+    /** check(frame) is called for each frame and may throw. */
+    constructor(response, check = () => {}) {
+        this.#check = check;
         this.#response = response;
         this.headers = response.headers;
         this.#frames = this.#read();
@@ -113,7 +116,9 @@ export class EventStream {
         const parser = new SseParser({ onComment: (text) => this.comments.push(text) });
         for await (const chunk of this.#response) {
             for (const frame of parser.push(chunk)) {
-                yield { ...frame, data: JSON.parse(frame.data) };
+                const parsed = { ...frame, data: JSON.parse(frame.data) };
+                this.#check(parsed);
+                yield parsed;
             }
         }
     }

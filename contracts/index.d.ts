@@ -1,0 +1,869 @@
+// Written by tools/contract-types.mjs from contracts/openapi.yaml: change that.
+
+export type AgentId = string;
+
+export type EnvironmentId = string;
+
+export type SessionId = string;
+
+export type EventId = string;
+
+export type ApiKeyId = string;
+
+export type Problem = {
+    type: string;
+    title: string;
+    status: number;
+    /** For people */
+    detail: string;
+    /** For programs: stable */
+    code: string;
+    requestId: string;
+    errors?: {
+        /** A JSON pointer into the body */
+        path: string;
+        message: string;
+    }[];
+};
+
+/** A part of a list: data, and how to get the rest */
+export type Page<T = unknown> = { data: T[] } & {
+    nextCursor: string | null;
+    hasMore: boolean;
+};
+
+export type Time = string;
+
+export type NullableTime = Time | null;
+
+/** At most 16 pairs of strings; key 1 to 64, value up to 512 characters */
+export type Metadata = Record<string, string>;
+
+/** Unique within the tenant; no control characters */
+export type Name = string;
+
+export type Model = {
+    provider: string;
+    id: string;
+    thinkingLevel?: "off" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
+    /** With baseUrl: another server than the catalogue's */
+    api?: "anthropic-messages" | "openai-completions" | "openai-responses" | "google-generative-ai" | null;
+    baseUrl?: string | null;
+    /** Only with api and baseUrl */
+    contextWindow?: number | null;
+    /** Only with api and baseUrl */
+    maxTokens?: number | null;
+    /** Only with api and baseUrl */
+    input?: ("text" | "image")[] | null;
+    /** USD per million tokens */
+    cost?: {
+        input: number;
+        output: number;
+        cacheRead?: number;
+        cacheWrite?: number;
+    } | null;
+};
+
+export type ToolConfig = {
+    enabled?: boolean;
+    permissionPolicy?: "always_allow" | "always_deny";
+};
+
+export type NamedToolConfig = {
+    name: "bash" | "read" | "write" | "edit" | "grep" | "find" | "ls";
+    enabled?: boolean;
+    permissionPolicy?: "always_allow" | "always_deny";
+};
+
+/** All seven tools are on by default; defaultConfig is the base, configs override it by name */
+export type Tools = {
+    defaultConfig?: ToolConfig;
+    configs?: NamedToolConfig[];
+};
+
+export type NullableTools = Tools | null;
+
+/** Up to 100 KB; null means Pi's own prompt */
+export type SystemPrompt = string | null;
+
+/** Names of managed features; this version has none */
+export type Extensions = string[] | null;
+
+export type AgentCreate = {
+    name: Name;
+    model: Model;
+    systemPrompt?: SystemPrompt;
+    tools?: NullableTools;
+    extensions?: Extensions;
+    metadata?: Metadata;
+};
+
+export type AgentUpdate = {
+    name?: Name;
+    model?: Model;
+    systemPrompt?: SystemPrompt;
+    tools?: NullableTools;
+    extensions?: Extensions;
+    metadata?: Metadata;
+};
+
+export type Agent = {
+    id: AgentId;
+    type: "agent";
+    version: number;
+    name: Name;
+    model: Model;
+    systemPrompt: SystemPrompt;
+    tools: NullableTools;
+    extensions: string[];
+    metadata: Metadata;
+    createdAt: Time;
+    updatedAt: Time;
+    archivedAt: NullableTime;
+};
+
+/** Limits of the sandbox. One that the provider cannot enforce on this host is refused. */
+export type Resources = {
+    cpus?: number;
+    memoryMiB?: number;
+    pids?: number;
+    diskMiB?: number;
+} | null;
+
+/** This version gives sandboxes no network */
+export type Networking = {
+    type: "none";
+};
+
+export type NullableNetworking = Networking | null;
+
+export type Seconds = number | null;
+
+/** host: the service's own /usr, read-only; else NAME[:TAG] of the image store (pi-managed image list) */
+export type Image = string;
+
+export type EnvironmentCreate = {
+    name: Name;
+    type?: "cloud";
+    image?: Image;
+    resources?: Resources;
+    networking?: NullableNetworking;
+    idleTimeout?: Seconds;
+    maxDuration?: Seconds;
+    metadata?: Metadata;
+};
+
+export type EnvironmentUpdate = {
+    name?: Name;
+    type?: "cloud";
+    image?: Image;
+    resources?: Resources;
+    networking?: NullableNetworking;
+    idleTimeout?: Seconds;
+    maxDuration?: Seconds;
+    metadata?: Metadata;
+};
+
+export type Environment = {
+    id: EnvironmentId;
+    name: Name;
+    type: "cloud";
+    image: Image;
+    resources: Resources;
+    networking: Networking;
+    /** Seconds without a running turn until the sandbox is stopped; its files stay */
+    idleTimeout: number;
+    /** Seconds of running time */
+    maxDuration: number;
+    metadata: Metadata;
+    createdAt: Time;
+    updatedAt: Time;
+    archivedAt: NullableTime;
+};
+
+export type SessionStatus = "idle" | "running" | "rescheduling" | "terminated";
+
+/** For this session only. Omitted inherits, null clears, a value replaces whole. */
+export type AgentOverrides = {
+    model?: Model;
+    systemPrompt?: SystemPrompt;
+    tools?: NullableTools;
+    extensions?: Extensions;
+};
+
+export type AgentReference = AgentId | {
+    id: AgentId;
+    version?: number | null;
+    overrides?: AgentOverrides | null;
+};
+
+export type SessionCreate = {
+    agent: AgentReference;
+    environmentId: EnvironmentId;
+    title?: string | null;
+    metadata?: Metadata;
+};
+
+/** The agent as this session has it, overrides applied */
+export type SessionAgent = {
+    id: string;
+    version: number;
+    name: Name;
+    model: Model;
+    systemPrompt: SystemPrompt;
+    tools: NullableTools;
+    extensions: string[];
+    metadata: Metadata;
+};
+
+/** Of the whole session. The four kinds of tokens are disjoint. */
+export type Usage = {
+    inputTokens: number;
+    outputTokens: number;
+    cacheReadInputTokens: number;
+    cacheCreationInputTokens: number;
+    costUsd: number;
+    /** Some of it is an estimate */
+    estimated?: true;
+};
+
+export type StopReason = {
+    type: "end_turn" | "requires_action" | "interrupted" | "budget_exhausted" | "retries_exhausted" | "goal_blocked" | "error";
+};
+
+export type NullableStopReason = StopReason | null;
+
+export type Session = {
+    id: SessionId;
+    type: "session";
+    status: SessionStatus;
+    stopReason: NullableStopReason;
+    title: string | null;
+    agent: SessionAgent;
+    agentId: AgentId;
+    agentVersion: number;
+    environmentId: EnvironmentId;
+    metadata: Metadata;
+    budget: null;
+    vaultIds: string[];
+    usage: Usage;
+    sandbox: {
+        provider: string;
+        ownKernel: boolean;
+        limits: "enforced" | "none";
+        state: "none" | "running" | "stopped" | "crashed";
+    };
+    createdAt: Time;
+    updatedAt: Time;
+    lastActivityAt: Time;
+};
+
+export type NullableCount = number | null;
+
+export type Sandbox = {
+    sessionId: string;
+    type: "sandbox";
+    provider: string;
+    ownKernel: boolean;
+    state: "none" | "running" | "stopped" | "crashed";
+    /** Why it crashed, or why nothing is limited */
+    reason: string | null;
+    image: string | null;
+    resources: Resources;
+    limits: "enforced" | "none" | null;
+    startedAt: NullableTime;
+    uptimeMs: NullableCount;
+    usage: {
+        cpuMs: NullableCount;
+        memoryBytes: NullableCount;
+        diskBytes: NullableCount;
+        processes: NullableCount;
+    };
+    measuredAt: Time;
+};
+
+export type TextBlock = {
+    type: "text";
+    text: string;
+};
+
+export type ImageBlock = {
+    type: "image";
+    mimeType: "image/png" | "image/jpeg" | "image/gif" | "image/webp";
+    /** base64 */
+    data: string;
+};
+
+export type Block = TextBlock | ImageBlock;
+
+export type UserMessage = {
+    type: "user.message";
+    content: string | Block[];
+    /** followUp (default): after the running turn; steer: between its tool calls */
+    deliverAs?: "followUp" | "steer";
+};
+
+export type UserInterrupt = {
+    type: "user.interrupt";
+};
+
+export type EventsPost = UserMessage | UserInterrupt | {
+    events: (UserMessage | UserInterrupt)[];
+};
+
+export type PostedEvent = {
+    id: EventId;
+    type: "user.message" | "user.interrupt";
+    createdAt: Time;
+    processedAt: null;
+    sessionId: SessionId;
+    content?: Block[];
+    deliverAs?: "followUp" | "steer";
+};
+
+/** Clients must skip types that they do not know: later versions may add some. */
+export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
+
+/** What every event has. seq counts from 1 without gaps and is the id of its SSE frame; processedAt is null while a posted event waits. */
+export type EventBase = {
+    id: EventId;
+    seq: number;
+    createdAt: Time;
+    processedAt: NullableTime;
+    sessionId: SessionId;
+};
+
+/** What a client said, or a user message of an imported log */
+export type UserMessageEvent = EventBase & {
+    type: "user.message";
+    content: Block[];
+    deliverAs?: "followUp" | "steer";
+    /** It was withdrawn before it was processed */
+    withdrawn?: true;
+};
+
+/** A client stopped the running turn */
+export type UserInterruptEvent = EventBase & {
+    type: "user.interrupt";
+};
+
+/** What the agent said */
+export type AgentMessageEvent = EventBase & {
+    type: "agent.message";
+    content: TextBlock[];
+    /** The answer was cut off */
+    partial?: true;
+};
+
+/** What the model thought */
+export type AgentThinkingEvent = EventBase & {
+    type: "agent.thinking";
+    text: string;
+    /** The provider keeps the text to itself */
+    redacted?: true;
+};
+
+/** The agent calls a tool */
+export type AgentToolUseEvent = EventBase & {
+    type: "agent.tool_use";
+    toolCallId: string;
+    name: string;
+    /** The arguments as the model gave them */
+    input: Record<string, unknown>;
+};
+
+/** What a tool call came to */
+export type AgentToolResultEvent = EventBase & {
+    type: "agent.tool_result";
+    toolCallId: string;
+    name: string;
+    content: Block[];
+    isError: boolean;
+    /** The call was cut off; its effects are not known */
+    interrupted?: true;
+};
+
+/** A turn begins */
+export type SessionRunStartedEvent = EventBase & {
+    type: "session.status_run_started";
+};
+
+/** A turn is over */
+export type SessionIdleEvent = EventBase & {
+    type: "session.status_idle";
+    stopReason: StopReason;
+};
+
+/** Something failed; retryStatus says whether it is tried again */
+export type SessionErrorEvent = EventBase & {
+    type: "session.error";
+    error: {
+        code: string;
+        message: string;
+    };
+    retryStatus: RetryStatus;
+};
+
+/** Older parts of the conversation were replaced by a summary */
+export type SessionCompactedEvent = EventBase & {
+    type: "session.compacted";
+    summaryEntryId: string;
+    tokensBefore: number | null;
+    tokensAfter: number | null;
+};
+
+/** The model is asked */
+export type ModelRequestStartEvent = EventBase & {
+    type: "span.model_request_start";
+    requestNumber: number;
+    attempt: number;
+    provider: string;
+    model: string;
+};
+
+/** The model has answered, or failed to */
+export type ModelRequestEndEvent = EventBase & {
+    type: "span.model_request_end";
+    requestNumber: number;
+    attempt: number;
+    provider: string;
+    model: string;
+    /** HTTP status of the model's server; 0 when there was none */
+    status?: number;
+    usage?: RequestUsage | null;
+    price?: Price;
+    costUsd?: number;
+    /** Time to the first byte of the answer */
+    ttftMs?: number | null;
+    durationMs?: number;
+    aborted?: boolean;
+    error?: {
+        code: string;
+        message: string;
+        /** Asking again is no use */
+        unrecoverable?: boolean;
+    } | null;
+};
+
+/** terminal: not tried again, the session stays usable. exhausted: tried as often as allowed. retrying: will be tried again. */
+export type RetryStatus = {
+    type: "retrying" | "exhausted" | "terminal";
+};
+
+/** Of one model request. The four kinds of tokens are disjoint. */
+export type RequestUsage = {
+    inputTokens: number;
+    outputTokens: number;
+    cacheReadInputTokens: number;
+    cacheCreationInputTokens: number;
+    /** The provider did not say; this is an estimate */
+    estimated?: true;
+};
+
+/** USD per million tokens */
+export type Price = {
+    input: number;
+    output: number;
+    cacheRead?: number;
+    cacheWrite?: number;
+};
+
+/** Frames of a stream that have no id: they are not in the log and are not repeated. */
+export type StreamFrame = EventProcessedFrame | EventStartFrame | EventDeltaFrame | EventDiscardedFrame | SessionDeletedFrame;
+
+/** A posted event was handed to the agent, or withdrawn */
+export type EventProcessedFrame = {
+    type: "event_processed";
+    sessionId: SessionId;
+    eventId: EventId;
+    processedAt: Time;
+};
+
+/** An event begins to grow; the deltas that follow name its id */
+export type EventStartFrame = {
+    type: "event_start";
+    sessionId: SessionId;
+    eventId: EventId;
+    eventType: "agent.message" | "agent.thinking";
+};
+
+/** A piece of an event's text, or of a tool's output (then eventId is that of the agent.tool_use) */
+export type EventDeltaFrame = {
+    type: "event_delta";
+    sessionId: SessionId;
+    eventId: EventId;
+    toolCallId?: string;
+    delta: {
+        type: "text";
+        index: number;
+        text: string;
+    };
+};
+
+/** What was shown of this event does not count any more */
+export type EventDiscardedFrame = {
+    type: "event_discarded";
+    sessionId: SessionId;
+    eventId: EventId;
+};
+
+/** The last frame of a stream whose session was deleted */
+export type SessionDeletedFrame = {
+    type: "session.deleted";
+    sessionId: SessionId;
+};
+
+export type Entry = {
+    position: number;
+    entry: Record<string, unknown>;
+};
+
+export type ApiKeyCreate = {
+    name: string;
+    scope?: "read" | "write" | "admin";
+};
+
+export type ApiKey = {
+    id: ApiKeyId;
+    name: string;
+    scope: "read" | "write" | "admin";
+    last4: string;
+    createdAt: Time;
+    revokedAt: NullableTime;
+};
+
+export type ApiKeyCreated = {
+    id: ApiKeyId;
+    name: string;
+    scope: "read" | "write" | "admin";
+    last4: string;
+    createdAt: Time;
+    revokedAt: null;
+    /** Shown once */
+    apiKey: string;
+};
+
+export type Ready = {
+    status: "ready" | "not_ready";
+    checks: {
+        database: ReadyCheck;
+        broker: ReadyCheck;
+        harness: ReadyCheck;
+        sandbox: ReadyCheck;
+    };
+};
+
+export type ReadyCheck = {
+    ok: boolean;
+    /** Why it is not */
+    reason?: string;
+};
+
+/** Every operation of the API by its id. */
+export interface Operations {
+    /** List agents */
+    listAgents: {
+        method: "GET";
+        path: "/v1/agents";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "name"?: string; "includeArchived"?: "true" | "false" };
+        body: undefined;
+        status: 200;
+        reply: Page<Agent>;
+    };
+    /** Create an agent */
+    createAgent: {
+        method: "POST";
+        path: "/v1/agents";
+        params: {  };
+        query: {  };
+        body: AgentCreate;
+        status: 201;
+        reply: Agent;
+    };
+    /** Get the newest version of an agent */
+    getAgent: {
+        method: "GET";
+        path: "/v1/agents/{id}";
+        params: { "id": AgentId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Agent;
+    };
+    /** Make a new version */
+    updateAgent: {
+        method: "PATCH";
+        path: "/v1/agents/{id}";
+        params: { "id": AgentId };
+        query: {  };
+        body: AgentUpdate;
+        status: 200;
+        reply: Agent;
+    };
+    /** Archive an agent for good */
+    archiveAgent: {
+        method: "POST";
+        path: "/v1/agents/{id}/archive";
+        params: { "id": AgentId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Agent;
+    };
+    /** List the versions of an agent */
+    listAgentVersions: {
+        method: "GET";
+        path: "/v1/agents/{id}/versions";
+        params: { "id": AgentId };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<Agent>;
+    };
+    /** Get one version of an agent */
+    getAgentVersion: {
+        method: "GET";
+        path: "/v1/agents/{id}/versions/{version}";
+        params: { "id": AgentId; "version": number };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Agent;
+    };
+    /** List environments */
+    listEnvironments: {
+        method: "GET";
+        path: "/v1/environments";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "name"?: string; "includeArchived"?: "true" | "false" };
+        body: undefined;
+        status: 200;
+        reply: Page<Environment>;
+    };
+    /** Create an environment */
+    createEnvironment: {
+        method: "POST";
+        path: "/v1/environments";
+        params: {  };
+        query: {  };
+        body: EnvironmentCreate;
+        status: 201;
+        reply: Environment;
+    };
+    /** Get an environment */
+    getEnvironment: {
+        method: "GET";
+        path: "/v1/environments/{id}";
+        params: { "id": EnvironmentId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Environment;
+    };
+    /** Change an environment */
+    updateEnvironment: {
+        method: "PATCH";
+        path: "/v1/environments/{id}";
+        params: { "id": EnvironmentId };
+        query: {  };
+        body: EnvironmentUpdate;
+        status: 200;
+        reply: Environment;
+    };
+    /** Delete an environment for good */
+    deleteEnvironment: {
+        method: "DELETE";
+        path: "/v1/environments/{id}";
+        params: { "id": EnvironmentId };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** Archive an environment for good */
+    archiveEnvironment: {
+        method: "POST";
+        path: "/v1/environments/{id}/archive";
+        params: { "id": EnvironmentId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Environment;
+    };
+    /** List sessions */
+    listSessions: {
+        method: "GET";
+        path: "/v1/sessions";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "status"?: SessionStatus; "agentId"?: string; "environmentId"?: string };
+        body: undefined;
+        status: 200;
+        reply: Page<Session>;
+    };
+    /** Create a session */
+    createSession: {
+        method: "POST";
+        path: "/v1/sessions";
+        params: {  };
+        query: {  };
+        body: SessionCreate;
+        status: 201;
+        reply: Session;
+    };
+    /** Get a session with its usage */
+    getSession: {
+        method: "GET";
+        path: "/v1/sessions/{id}";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Session;
+    };
+    /** Delete a session */
+    deleteSession: {
+        method: "DELETE";
+        path: "/v1/sessions/{id}";
+        params: { "id": SessionId };
+        query: { "purge"?: "true" | "false" };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** List the events of a session */
+    listEvents: {
+        method: "GET";
+        path: "/v1/sessions/{id}/events";
+        params: { "id": SessionId };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "type"?: string };
+        body: undefined;
+        status: 200;
+        reply: Page<Event>;
+    };
+    /** Post one event, or up to 50 */
+    postEvents: {
+        method: "POST";
+        path: "/v1/sessions/{id}/events";
+        params: { "id": SessionId };
+        query: {  };
+        body: EventsPost;
+        status: 202;
+        reply: {
+            data: PostedEvent[];
+        };
+    };
+    /** Withdraw a queued message */
+    withdrawEvent: {
+        method: "DELETE";
+        path: "/v1/sessions/{id}/events/{eventId}";
+        params: { "id": SessionId; "eventId": EventId };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** Watch a session */
+    streamEvents: {
+        method: "GET";
+        path: "/v1/sessions/{id}/stream";
+        params: { "id": SessionId };
+        query: { "lastEventId"?: number; "eventDeltas"?: string };
+        body: undefined;
+        status: 200;
+        reply: string;
+    };
+    /** List the lines of a session's log */
+    listEntries: {
+        method: "GET";
+        path: "/v1/sessions/{id}/entries";
+        params: { "id": SessionId };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<Entry>;
+    };
+    /** Download the log */
+    exportSession: {
+        method: "GET";
+        path: "/v1/sessions/{id}/export";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: string;
+    };
+    /** Measure a session's sandbox */
+    getSessionSandbox: {
+        method: "GET";
+        path: "/v1/sessions/{id}/sandbox";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Sandbox;
+    };
+    /** Sandbox metrics for Prometheus */
+    getMetrics: {
+        method: "GET";
+        path: "/metrics";
+        params: {  };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: string;
+    };
+    /** List API keys */
+    listApiKeys: {
+        method: "GET";
+        path: "/v1/api-keys";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<ApiKey>;
+    };
+    /** Create an API key */
+    createApiKey: {
+        method: "POST";
+        path: "/v1/api-keys";
+        params: {  };
+        query: {  };
+        body: ApiKeyCreate;
+        status: 201;
+        reply: ApiKeyCreated;
+    };
+    /** Revoke an API key */
+    revokeApiKey: {
+        method: "DELETE";
+        path: "/v1/api-keys/{id}";
+        params: { "id": string };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** Does the process answer? */
+    health: {
+        method: "GET";
+        path: "/healthz";
+        params: {  };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: {
+            status: "ok";
+            version: string;
+        };
+    };
+    /** Is every part there that a session needs? */
+    ready: {
+        method: "GET";
+        path: "/readyz";
+        params: {  };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Ready;
+    };
+}
