@@ -18,7 +18,7 @@
 
 int copy_out_image_fd = -1;
 
-/* What the service's own folders are, where the image has none: nobody added them. */
+/* The service's own folders, where the image has none or something else: nobody added them. */
 static const char *const own_folders[] = {"/etc",         "/etc/alternatives", "/mnt",
                                           "/mnt/session", SANDBOX_OUTPUTS,     SANDBOX_TOOL_OUTPUT,
                                           "/root",        SANDBOX_WORKDIR};
@@ -203,7 +203,7 @@ static bool path_is_below(const struct copy *c, struct str path, const char *abs
 
 static bool is_own_folder(const struct copy *c, const struct walk_found *f)
 {
-    if (f->change != COPYOUT_ADDED || f->nodes[WALK_NOW].type != COPYOUT_FOLDER)
+    if (f->nodes[WALK_NOW].type != COPYOUT_FOLDER || f->nodes[WALK_BEFORE].type == COPYOUT_FOLDER)
         return false;
     for (size_t i = 0; i < sizeof own_folders / sizeof *own_folders; i++)
         if (path_is_below(c, f->path, own_folders[i]))

@@ -2,6 +2,8 @@
    root and once more as a plain user. Its programs are one static busybox. */
 #include "images_support.h"
 
+#include "changes_support.h"
+
 #include "hands/frames.h"
 #include "sandbox/hands.h"
 #include "sandbox/provider.h"
@@ -166,6 +168,14 @@ static void check_inside(void)
     expect("echo changed >/etc/release; touch /new; cat /etc/release", "changed\n");
 }
 
+/* Among them the traps: they are hidden, and are not what the agent did. */
+static void check_changes(void)
+{
+    AUTO_BUF changes = {0};
+    changes_of(sock, &changes);
+    assert_string_equal(changes.p, "Mf 640 etc/release\nAf 644 new\nAf 644 workspace/x\n");
+}
+
 static void check_all(void)
 {
     char source[PATH_MAX + 8];
@@ -186,6 +196,7 @@ static void check_all(void)
     assert_int_equal(holders, 1);
     must(start);
     expect("cat /etc/release; ls -d /new", "changed\n/new\n");
+    check_changes();
     must(destroy);
     assert_int_equal(access(image.rootfs, F_OK), -1);
 }

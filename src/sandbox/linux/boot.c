@@ -2,6 +2,7 @@
 
 #include "base/fd.h"
 #include "sandbox/hands_blob.h"
+#include "sandbox/linux/baseline.h"
 #include "sandbox/linux/confine.h"
 #include "sandbox/linux/init.h"
 #include "sandbox/linux/userns.h"
@@ -31,6 +32,7 @@
 
 #define BOOT_WAIT_MS 20000 /* mounts on a loaded machine; a healthy one needs 10 */
 #define HANDS_LISTEN_FD 3
+#define HANDS_IMAGE_FD 4
 #define TOOLS 't'
 #define GO 'g'
 /* Born into the first; makes the second while the maker does its part. */
@@ -77,8 +79,8 @@ static err take_tools(struct boot *b)
     return 0;
 }
 
-/* Message 2: the root mount, from a privileged maker. */
-static err wait_for_go(int channel, int *out_mount)
+/* Message 2: the root mount and that of the image, from a privileged maker. */
+static err wait_for_go(int channel, int *out_mount, int *out_image)
 {
     char go;
     size_t n;
@@ -87,6 +89,7 @@ static err wait_for_go(int channel, int *out_mount)
     if (n != 1 || go != GO)
         return fail(E_INTERNAL, "the maker said something unexpected");
     *out_mount = fds[0];
+    *out_image = fds[1];
     return 0;
 }
 
@@ -150,10 +153,12 @@ static err move_up(int *fd)
 /* A fresh program image: no memory, argument, environment or descriptor of the service survives. */
 static err become_hands(struct boot *b)
 {
-    if (dup2(b->listen_fd, HANDS_LISTEN_FD) < 0 ||
-        syscall(SYS_close_range, HANDS_LISTEN_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
+    TRY(move_up(&b->listen_fd));
+    TRY(move_up(&b->image_fd));
+    if (dup2(b->listen_fd, HANDS_LISTEN_FD) < 0 || dup2(b->image_fd, HANDS_IMAGE_FD) < 0 ||
+        syscall(SYS_close_range, HANDS_IMAGE_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
         return fail_errno("arrange the descriptors");
-    char *argv[] = {"pi-hands", "3", NULL};
+    char *argv[] = {"pi-hands", "3", "--image", "4", NULL};
     char *envp[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                     "HOME=/root",
                     "USER=root",
@@ -181,12 +186,14 @@ static err enter(struct boot *b)
     TRY(prepare_alone());
     if (!b->trial)
         TRY(take_tools(b));
-    TRY(wait_for_go(b->channel, &mount_fd));
+    TRY(wait_for_go(b->channel, &mount_fd, &b->image_fd));
     /* Only now: our control groups become the root of what we see. */
     if (unshare(CLONE_NEWCGROUP) < 0)
         return fail_errno("create the cgroup namespace");
-    if (!b->privileged)
+    if (!b->privileged) {
         TRY(root_build(&b->root, -1, &mount_fd));
+        TRY(baseline_open(&b->root, -1, &b->image_fd));
+    }
     TRY(become_root_inside(b->privileged));
     TRY(root_enter(&b->root, mount_fd));
     TRY(null_stdio());
@@ -276,7 +283,7 @@ static void expose_to_oom(pid_t pid)
         return; /* only a preference */
 }
 
-static err map_and_build(struct boot *b, int *out_mount)
+static err map_and_build(struct boot *b, int out_mounts[2])
 {
     if (!b->privileged)
         return userns_map_self(b->pid);
@@ -285,7 +292,9 @@ static err map_and_build(struct boot *b, int *out_mount)
     TRY(userns_open(b->pid, &ns));
     if (unshare(CLONE_NEWNS) < 0)
         return fail_errno("unshare the mount namespace");
-    err e = root_build(&b->root, ns, out_mount);
+    err e = root_build(&b->root, ns, &out_mounts[0]);
+    if (!e)
+        e = baseline_open(&b->root, ns, &out_mounts[1]);
     if (chdir("/") < 0 && !e)
         e = fail_errno("enter /");
     return e;
@@ -324,12 +333,16 @@ static err send_tools(struct boot *b)
 
 err boot_go(struct boot *b)
 {
-    AUTO_FD mount_fd = -1;
+    int mounts[2] = {-1, -1}; /* of the root and of the image */
     expose_to_oom(b->pid);
     if (!b->trial)
         TRY(send_tools(b));
-    TRY(map_and_build(b, &mount_fd));
-    TRY(tell(b, GO, &mount_fd, mount_fd >= 0 ? 1 : 0));
+    err e = map_and_build(b, mounts);
+    if (!e)
+        e = tell(b, GO, mounts, mounts[0] >= 0 ? 2 : 0);
+    fd_close(&mounts[0]);
+    fd_close(&mounts[1]);
+    TRY(e);
     TRY(hear_outcome(b));
     if (b->trial)
         return 0;

@@ -17,6 +17,7 @@ struct boot {
     uint32_t uid_base; /* privileged */
     /* Before boot_go, the v2 part of the door before boot_clone: */
     int listen_fd; /* the agent socket; not in a trial */
+    int image_fd;  /* in the init: what baseline_open made */
     struct cgroup_door door;
     /* Made by boot_clone: */
     pid_t pid;
