@@ -7,7 +7,7 @@ SHELL := /bin/bash
 SAN ?=
 BUILD := build$(if $(SAN),/$(SAN))
 CC := gcc
-PKGS := libmicrohttpd libcurl jansson sqlite3 libpq libsodium openssl libarchive libseccomp libcap-ng libutf8proc zlib
+PKGS := libmicrohttpd libcurl jansson sqlite3 libpq libsodium openssl libarchive libseccomp libcap-ng libutf8proc libidn2 zlib
 
 # The first build on a bare machine installs what is missing; afterwards this costs a few milliseconds.
 ifneq ($(filter-out setup clean fmt,$(or $(MAKECMDGOALS),all)),)

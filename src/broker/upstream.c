@@ -222,9 +222,11 @@ static void set_options(struct upstream *u)
     pin_address(u);
     build_headers(u);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, u->sent_headers);
-    curl_easy_setopt(c, CURLOPT_POST, 1L);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)u->options.body.n);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDS, u->options.body.p ? u->options.body.p : "");
+    curl_easy_setopt(c, u->options.get ? CURLOPT_HTTPGET : CURLOPT_POST, 1L);
+    if (!u->options.get) {
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)u->options.body.n);
+        curl_easy_setopt(c, CURLOPT_POSTFIELDS, u->options.body.p ? u->options.body.p : "");
+    }
     curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(c, CURLOPT_PROXY, "");
@@ -332,15 +334,26 @@ static void collect_result(struct upstream *u)
 static err check_others(struct upstream *u)
 {
     struct pollfd wake = {.fd = u->options.wake_fd, .events = POLLIN};
+    int64_t now_ms = clock_monotonic_ms(clock_real());
+    bool late = u->options.deadline_ms && now_ms > u->options.deadline_ms;
     if (poll(&wake, 1, 0) > 0)
         return fail_as(E_CLOSED, "cancelled", "the request was interrupted");
     if (socket_hung_up(u->options.host_fd))
         return fail_as(E_CLOSED, "host_gone", "the caller hung up");
-    if (clock_monotonic_ms(clock_real()) - u->active_ms > u->options.idle_ms) {
+    if (late || now_ms - u->active_ms > u->options.idle_ms) {
         u->result = CURLE_OPERATION_TIMEDOUT;
         return transfer_failed(u);
     }
     return 0;
+}
+
+static int wait_ms(const struct upstream *u)
+{
+    int64_t ms = u->options.idle_ms < TICK_MS ? u->options.idle_ms : TICK_MS;
+    int64_t left = u->options.deadline_ms - clock_monotonic_ms(clock_real()) + 1;
+    if (u->options.deadline_ms && left < ms)
+        ms = left > 0 ? left : 0;
+    return (int)ms;
 }
 
 /* Lets curl work until something new is known, or a moment has passed. */
@@ -351,8 +364,7 @@ static err step(struct upstream *u, bool wait)
                                     /* without events: a hang-up is told anyway */
                                     {.fd = u->options.host_fd}};
     if (wait)
-        curl_multi_poll(u->multi, others, 2,
-                        u->options.idle_ms < TICK_MS ? (int)u->options.idle_ms : TICK_MS, NULL);
+        curl_multi_poll(u->multi, others, 2, wait_ms(u), NULL);
     TRY(check_others(u));
     curl_multi_perform(u->multi, &running);
     collect_result(u);

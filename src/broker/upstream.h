@@ -20,10 +20,12 @@ struct upstream_options {
     size_t header_count;
     const char *auth_header, *auth_prefix;
     const struct secret *key; /* NULL: none is sent */
+    bool get;                 /* GET without a body, else POST */
     struct str body;          /* outlives the upstream */
-    int host_fd;              /* its hang-up ends the request */
-    int wake_fd;              /* readable: the request is cancelled */
+    int host_fd;              /* its hang-up ends the request; -1: nobody waits */
+    int wake_fd;              /* readable: the request is cancelled; -1: it cannot be */
     int64_t idle_ms;          /* 0 = 600000: the provider may be silent for so long */
+    int64_t deadline_ms;      /* monotonic; 0: none. When it must all be over */
     const char *ca_file;      /* NULL: the certificates that the system trusts */
 };
 

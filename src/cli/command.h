@@ -23,7 +23,7 @@ struct invocation;
 
 struct command {
     const char *name;      /* "serve", or two words: "key create" */
-    const char *arguments; /* "SESSION"; "" for none */
+    const char *arguments; /* "SESSION", "[URL]" where it may be left out, "" for none */
     const char *rest;      /* "CMD": one or more words behind --, taken as they are; NULL: none */
     const char *summary;   /* one line */
     const char *details;   /* more for --help, or NULL */
@@ -56,7 +56,7 @@ extern const struct command serve_command, init_command, key_create_command, key
     key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
     sandbox_remove_command, sandbox_run_command, sandbox_exec_command, sandbox_shell_command,
     sandbox_tool_command, doctor_command, export_command, image_import_command, image_build_command,
-    image_list_command, image_remove_command;
+    image_list_command, image_remove_command, guard_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

@@ -109,6 +109,12 @@ static int take_option(struct invocation *call, int left, char **argv)
     return flag || equals ? 1 : 2;
 }
 
+/* "[URL]": it may be left out. */
+static bool arguments_optional(const struct command *command)
+{
+    return command->arguments[0] == '[';
+}
+
 static size_t wanted_arguments(const struct command *command)
 {
     size_t n = command->arguments[0] != 0;
@@ -142,7 +148,7 @@ int options_parse(const struct command *command, int argc, char **argv, struct i
                          argv[i]);
         out->arguments[out->argument_count++] = argv[i++];
     }
-    if (out->argument_count < wanted_arguments(command))
+    if (out->argument_count < wanted_arguments(command) && !arguments_optional(command))
         return wrong(command, "this must be given:", command->arguments);
     if (command->rest && out->rest_count == 0)
         return wrong(command, "this must be given: --", command->rest);
