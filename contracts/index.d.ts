@@ -79,7 +79,60 @@ export type NamedToolConfig = {
 export type Tools = {
     defaultConfig?: ToolConfig;
     configs?: NamedToolConfig[];
+    mcp?: McpToolset[];
 };
+
+/** The tools of one of the agent's mcpServers; each server needs exactly one of these */
+export type McpToolset = {
+    /** Its name in mcpServers */
+    server: string;
+    defaultConfig?: ToolConfig;
+    configs?: McpToolConfig[];
+};
+
+export type McpToolConfig = {
+    name: string;
+    enabled?: boolean;
+    permissionPolicy?: "always_allow" | "always_deny";
+};
+
+/** A remote MCP server. This version stores and checks the declaration; sessions with one are refused. */
+export type McpServer = {
+    type: "url";
+    name: string;
+    url: string;
+};
+
+export type McpServers = McpServer[] | null;
+
+/** This version stores and checks the reference; sessions with one are refused. */
+export type Skill = {
+    type: "prebuilt" | "custom";
+    /** pptx, xlsx, docx or pdf; or the id of a custom skill */
+    skillId: string;
+    /** Of a custom skill; without it the newest */
+    version?: number | null;
+};
+
+export type Skills = Skill[] | null;
+
+/** The agents a coordinator may call, pinned to the versions they have when this is stored. This version stores and checks the roster; sessions with one are refused. */
+export type Multiagent = {
+    agents: (RosterAgent | RosterSelf)[];
+};
+
+export type RosterAgent = {
+    type: "agent";
+    id: AgentId;
+    version?: number | null;
+};
+
+/** Copies of the coordinator itself */
+export type RosterSelf = {
+    type: "self";
+};
+
+export type NullableMultiagent = Multiagent | null;
 
 export type NullableTools = Tools | null;
 
@@ -95,15 +148,23 @@ export type AgentCreate = {
     systemPrompt?: SystemPrompt;
     tools?: NullableTools;
     extensions?: Extensions;
+    skills?: Skills;
+    mcpServers?: McpServers;
+    multiagent?: NullableMultiagent;
     metadata?: Metadata;
 };
 
 export type AgentUpdate = {
+    /** The version that the change is meant for */
+    version?: number;
     name?: Name;
     model?: Model;
     systemPrompt?: SystemPrompt;
     tools?: NullableTools;
     extensions?: Extensions;
+    skills?: Skills;
+    mcpServers?: McpServers;
+    multiagent?: NullableMultiagent;
     metadata?: Metadata;
 };
 
@@ -116,6 +177,9 @@ export type Agent = {
     systemPrompt: SystemPrompt;
     tools: NullableTools;
     extensions: string[];
+    skills: Skill[];
+    mcpServers: McpServer[];
+    multiagent: NullableMultiagent;
     metadata: Metadata;
     createdAt: Time;
     updatedAt: Time;
@@ -189,6 +253,8 @@ export type AgentOverrides = {
     systemPrompt?: SystemPrompt;
     tools?: NullableTools;
     extensions?: Extensions;
+    skills?: Skills;
+    mcpServers?: McpServers;
 };
 
 export type AgentReference = AgentId | {
@@ -213,6 +279,9 @@ export type SessionAgent = {
     systemPrompt: SystemPrompt;
     tools: NullableTools;
     extensions: string[];
+    skills: Skill[];
+    mcpServers: McpServer[];
+    multiagent: NullableMultiagent;
     metadata: Metadata;
 };
 
@@ -566,7 +635,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/agents";
         params: {  };
-        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "name"?: string; "includeArchived"?: "true" | "false" };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "name"?: string; "metadata"?: Record<string, string>; "includeArchived"?: "true" | "false" };
         body: undefined;
         status: 200;
         reply: Page<Agent>;

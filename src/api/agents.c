@@ -2,267 +2,13 @@
  */
 #include "api/agents.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
-#include "base/mem.h"
-#include "broker/catalog.h"
 #include "http/http.h"
-
-#define PROMPT_BYTES_MAX (100 * KB)
-
-/* What a definition may say */
-
-static const char *const thinking_levels[] = {"off",  "minimal", "low", "medium",
-                                              "high", "xhigh",   "max", NULL};
-static const char *const wire_apis[] = {"anthropic-messages", "openai-completions",
-                                        "openai-responses", "google-generative-ai", NULL};
-static const char *const tool_names[] = {"bash", "read", "write", "edit",
-                                         "grep", "find", "ls",    NULL};
-static const char *const policies[] = {"always_allow", "always_ask", "always_deny", NULL};
-static const char *const input_kinds[] = {"text", "image", NULL};
-
-static const struct field cost_fields[] = {
-    {.name = "input", .kinds = FIELD_NUMBER, .required = true, .max = 1e6},
-    {.name = "output", .kinds = FIELD_NUMBER, .required = true, .max = 1e6},
-    {.name = "cacheRead", .kinds = FIELD_NUMBER, .max = 1e6},
-    {.name = "cacheWrite", .kinds = FIELD_NUMBER, .max = 1e6},
-    {0},
-};
-
-static const struct field input_kind = {.kinds = FIELD_STRING, .one_of = input_kinds};
-
-static const struct field model_fields[] = {
-    {.name = "provider",
-     .kinds = FIELD_STRING,
-     .required = true,
-     .line = true,
-     .min = 1,
-     .max = 64},
-    {.name = "id", .kinds = FIELD_STRING, .required = true, .line = true, .min = 1, .max = 256},
-    {.name = "thinkingLevel", .kinds = FIELD_STRING, .nullable = true, .one_of = thinking_levels},
-    {.name = "api", .kinds = FIELD_STRING, .nullable = true, .line = true, .max = 64},
-    {.name = "baseUrl",
-     .kinds = FIELD_STRING,
-     .nullable = true,
-     .line = true,
-     .min = 1,
-     .max = 2048},
-    {.name = "contextWindow", .kinds = FIELD_INT, .nullable = true, .min = 1, .max = 1e9},
-    {.name = "maxTokens", .kinds = FIELD_INT, .nullable = true, .min = 1, .max = 1e9},
-    {.name = "input",
-     .kinds = FIELD_ARRAY,
-     .nullable = true,
-     .min = 1,
-     .max = 2,
-     .item = &input_kind},
-    {.name = "cost", .kinds = FIELD_OBJECT, .nullable = true, .members = cost_fields},
-    {0},
-};
-
-static void check_model(struct fields *f, const json_t *value)
-{
-    agent_check_model(f, f->context, value);
-}
-
-/* §22: what waits for a person needs the confirmation events, which are not there yet. */
-static void check_policy(struct fields *f, const json_t *value)
-{
-    if (strcmp(json_string_value(value), "always_ask") == 0)
-        fields_problem(f, "not_supported",
-                       "always_ask is not supported by this version; use always_allow or "
-                       "always_deny");
-}
-
-static const struct field default_config_fields[] = {
-    {.name = "enabled", .kinds = FIELD_BOOL},
-    {.name = "permissionPolicy", .kinds = FIELD_STRING, .one_of = policies, .check = check_policy},
-    {0},
-};
-
-static const struct field config_fields[] = {
-    {.name = "name", .kinds = FIELD_STRING, .required = true, .one_of = tool_names},
-    {.name = "enabled", .kinds = FIELD_BOOL},
-    {.name = "permissionPolicy", .kinds = FIELD_STRING, .one_of = policies, .check = check_policy},
-    {0},
-};
-
-static void check_configs(struct fields *f, const json_t *configs)
-{
-    size_t i, k;
-    json_t *one;
-    json_array_foreach(configs, i, one)
-    {
-        for (k = 0; k < i; k++)
-            if (str_eq(json_get_str(one, "name"),
-                       json_get_str(json_array_get(configs, k), "name"))) {
-                fields_problem(f, NULL, "configures %s twice", json_get_c(one, "name"));
-                return;
-            }
-    }
-}
-
-static const struct field config = {.kinds = FIELD_OBJECT, .members = config_fields};
-
-static const struct field tools_fields[] = {
-    {.name = "defaultConfig", .kinds = FIELD_OBJECT, .members = default_config_fields},
-    {.name = "configs", .kinds = FIELD_ARRAY, .max = 7, .item = &config, .check = check_configs},
-    {.name = "custom", .not_supported = "leave custom tools out"},
-    {0},
-};
-
-/* R43: names of managed features; this version has none. */
-static void check_extension(struct fields *f, const json_t *value)
-{
-    fields_problem(f, "extension_unavailable",
-                   "there is no managed feature named %.64s; code of a tenant never runs in the "
-                   "service",
-                   json_string_value(value));
-}
-
-static const struct field extension = {
-    .kinds = FIELD_STRING, .line = true, .min = 1, .max = 64, .check = check_extension};
-
-static const struct field overridable[] = {
-    {.name = "systemPrompt",
-     .kinds = FIELD_STRING,
-     .nullable = true,
-     .no_nul = true,
-     .bytes_max = PROMPT_BYTES_MAX},
-    {.name = "tools", .kinds = FIELD_OBJECT, .nullable = true, .members = tools_fields},
-    {.name = "extensions", .kinds = FIELD_ARRAY, .nullable = true, .max = 20, .item = &extension},
-    {.name = "skills", .not_supported = "leave skills out"},
-    {.name = "mcpServers", .not_supported = "leave MCP servers out"},
-    {0},
-};
-
-static const struct field not_overridable[] = {
-    {.name = "multiagent", .not_supported = "leave it out"},
-    {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
-    {0},
-};
-
-#define NAME .name = "name", .kinds = FIELD_STRING, .line = true, .min = 1, .max = 128
-#define MODEL .name = "model", .kinds = FIELD_OBJECT, .members = model_fields, .check = check_model
-
-const struct field agent_override_fields[] = {{MODEL}, {.include = overridable}, {0}};
-
-static const struct field create_fields[] = {
-    {NAME, .required = true},
-    {MODEL, .required = true},
-    {.include = overridable},
-    {.include = not_overridable},
-    {0},
-};
-
-static const struct field update_fields[] = {
-    {NAME}, {MODEL}, {.include = overridable}, {.include = not_overridable}, {0},
-};
-
-/* The model */
-
-static bool is_wire_api(const char *api)
-{
-    for (size_t i = 0; wire_apis[i]; i++)
-        if (strcmp(wire_apis[i], api) == 0)
-            return true;
-    return false;
-}
-
-/* scheme://host[:port][/path], nothing else: no user, query or fragment. */
-static bool is_base_url(struct str url)
-{
-    struct str https = STR("https://"), http = STR("http://");
-    struct str scheme = str_starts(url, https) ? https : http;
-    if (!str_starts(url, scheme) || url.n == scheme.n || url.p[scheme.n] == '/')
-        return false;
-    for (size_t i = scheme.n; i < url.n; i++) {
-        unsigned char c = (unsigned char)url.p[i];
-        if (c <= ' ' || c >= 0x7f || strchr("@?#\\\"<>^`{|}", c))
-            return false;
-    }
-    return true;
-}
-
-static void check_custom(struct fields *f, const json_t *model)
-{
-    const char *api = json_get_c(model, "api"), *base_url = json_get_c(model, "baseUrl");
-    if (api == NULL) {
-        fields_problem_at(f, "api", NULL,
-                          "is required with baseUrl: one of anthropic-messages, "
-                          "openai-completions, openai-responses, "
-                          "google-generative-ai");
-    } else if (!is_wire_api(api)) {
-        fields_problem_at(f, "api", NULL,
-                          "must be one of anthropic-messages, openai-completions, "
-                          "openai-responses, google-generative-ai");
-    }
-    if (base_url == NULL)
-        fields_problem_at(f, "baseUrl", NULL, "is required with api");
-    else if (!is_base_url(str_of(base_url)))
-        fields_problem_at(f, "baseUrl", NULL,
-                          "must be an http:// or https:// address without user, query or fragment");
-}
-
-static void check_known(struct fields *f, const struct catalog *catalog, const json_t *model)
-{
-    const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
-    if (!catalog_has_provider(catalog, provider)) {
-        fields_problem_at(f, "provider", "provider_unavailable",
-                          "there is no provider %.64s; these work: %s. For another server give api "
-                          "and baseUrl",
-                          provider, catalog_providers(catalog));
-        return;
-    }
-    const struct catalog_model *m = catalog_find(catalog, provider, id);
-    if (m == NULL)
-        fields_problem_at(f, "id", "model_unknown", "provider %s has no model %.128s", provider,
-                          id);
-    else if (m->api == NULL)
-        fields_problem_at(f, "provider", "provider_unavailable",
-                          "%s speaks a wire API that is not supported; these work: %s", provider,
-                          catalog_providers(catalog));
-    static const char *const custom_only[] = {"contextWindow", "maxTokens", "input"};
-    for (size_t i = 0; i < sizeof custom_only / sizeof *custom_only; i++)
-        if (json_object_get(model, custom_only[i]) &&
-            !json_is_null(json_object_get(model, custom_only[i])))
-            fields_problem_at(f, custom_only[i], NULL,
-                              "is for a model with its own api and baseUrl only");
-}
-
-void agent_check_model(struct fields *f, const struct catalog *catalog, const json_t *model)
-{
-    if (json_get_c(model, "api") || json_get_c(model, "baseUrl"))
-        check_custom(f, model);
-    else
-        check_known(f, catalog, model);
-}
-
-/* Definitions */
-
-static json_t *default_of(const char *member)
-{
-    if (strcmp(member, "extensions") == 0)
-        return json_array();
-    if (strcmp(member, "metadata") == 0)
-        return json_object();
-    return json_null();
-}
-
-void agent_apply(json_t *definition, const json_t *changes)
-{
-    static const char *const members[] = {"name",  "model",      "systemPrompt",
-                                          "tools", "extensions", "metadata"};
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        json_t *value = json_object_get(changes, members[i]);
-        if (value && !json_is_null(value))
-            json_object_set(definition, members[i], value);
-        else if (value || json_object_get(definition, members[i]) == NULL)
-            json_object_set_new(definition, members[i], default_of(members[i]));
-    }
-}
 
 /* Rows */
 
@@ -285,6 +31,7 @@ static const char sql_archive[] = "UPDATE agents SET archived_at = $3, updated_a
 static const char sql_find[] = AGENT_COLUMNS NEWEST_VERSION " WHERE a.tenant_id = $1 AND a.id = $2";
 static const char sql_find_version[] =
     AGENT_COLUMNS " WHERE a.tenant_id = $1 AND a.id = $2 AND v.version = $3";
+/* Metadata is compared while reading: JSON in SQL differs between engines. */
 #define LIST_FILTER                                                                                \
     " WHERE a.tenant_id = $1 AND ($2 = '' OR a.name = $2) AND ($3 = 1 OR a.archived_at IS NULL)"
 static const char sql_newest_first[] =
@@ -315,7 +62,9 @@ static err read_agent(struct db_rows *r, struct agent *out)
     out->updated_at = db_int(r, 4);
     out->archived_at = row_time(r, 5);
     out->version_created_at = db_int(r, 6);
-    return row_json(db_str(r, 2), "an agent's definition", &out->definition);
+    TRY(row_json(db_str(r, 2), "an agent's definition", &out->definition));
+    agent_apply(out->definition, NULL); /* members that came after the row */
+    return 0;
 }
 
 static err find_agent(struct db_conn *c, const char *tenant, struct str id, int64_t version,
@@ -382,6 +131,44 @@ static err name_taken(err e, const json_t *definition)
 
 /* Handlers */
 
+/* §18.3: the roster is pinned to what its agents are now. */
+static err pin_roster(struct ctx *ctx, struct db_conn *c, json_t *definition)
+{
+    json_t *roster = json_object_get(json_object_get(definition, "multiagent"), "agents");
+    size_t i;
+    json_t *member;
+    json_array_foreach(roster, i, member)
+    {
+        if (!str_is(json_get_str(member, "type"), "agent"))
+            continue;
+        struct agent a = {0};
+        err e = find_agent(c, ctx->tenant, json_get_str(member, "id"),
+                           json_get_int(member, "version", 0), &a);
+        if (e == E_NOT_FOUND)
+            problem_add(ctx, arena_printf(ctx->arena, "/multiagent/agents/%zu", i), "%s",
+                        err_text());
+        TRY(e);
+        json_decref(a.definition);
+        json_object_set_new(member, "version", json_integer(a.version));
+    }
+    return 0;
+}
+
+static err complete(struct ctx *ctx, struct db_conn *c, json_t *definition)
+{
+    TRY(agent_check_whole(definition));
+    return pin_roster(ctx, c, definition);
+}
+
+static err insert(struct ctx *ctx, struct db_conn *c, const struct agent *a)
+{
+    err e = db_exec(c, sql_insert,
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(a->id),
+                            DB_S(json_get_str(a->definition, "name")), DB_I(a->created_at)),
+                    NULL);
+    return e ? name_taken(e, a->definition) : insert_version(ctx, c, a);
+}
+
 static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
     (void)arg;
@@ -394,11 +181,9 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
                       .version_created_at = now};
     id_new("agent", now, a.id);
     agent_apply(a.definition, ctx->json);
-    err e = db_exec(
-        c, sql_insert,
-        DB_ARGS(DB_C(ctx->tenant), DB_C(a.id), DB_S(json_get_str(ctx->json, "name")), DB_I(now)),
-        NULL);
-    e = e ? name_taken(e, a.definition) : insert_version(ctx, c, &a);
+    err e = complete(ctx, c, a.definition);
+    if (!e)
+        e = insert(ctx, c, &a);
     if (e) {
         json_decref(a.definition);
         return e;
@@ -408,7 +193,7 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
 
 static err agents_create(struct ctx *ctx)
 {
-    TRY(ctx_fields(ctx, ctx->service->catalog, create_fields));
+    TRY(ctx_fields(ctx, ctx->service->catalog, agent_create_fields));
     return ctx_write(ctx, create_in, NULL);
 }
 
@@ -417,8 +202,14 @@ static err update_agent(struct ctx *ctx, struct db_conn *c, struct agent *a)
 {
     if (a->archived_at >= 0)
         return fail_as(E_CONFLICT, "agent_archived", "the agent is archived and cannot change");
+    int64_t expected = json_get_int(ctx->json, "version", a->version);
+    if (expected != a->version)
+        return fail_as(E_CONFLICT, "version_conflict",
+                       "the agent is at version %lld, not %lld: read it and decide again",
+                       (long long)a->version, (long long)expected);
     AUTO_JSON before = json_deep_copy(a->definition);
     agent_apply(a->definition, ctx->json);
+    TRY(complete(ctx, c, a->definition));
     if (json_equal(before, a->definition))
         return 0;
     a->version++;
@@ -447,7 +238,7 @@ static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
 
 static err agents_update(struct ctx *ctx)
 {
-    TRY(ctx_fields(ctx, ctx->service->catalog, update_fields));
+    TRY(ctx_fields(ctx, ctx->service->catalog, agent_update_fields));
     return ctx_write(ctx, update_in, NULL);
 }
 
@@ -505,26 +296,81 @@ static err read_json(struct db_rows *r, json_t **out)
     return 0;
 }
 
+static bool has_pairs(const json_t *metadata, const json_t *wanted)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)wanted, key, value)
+    {
+        if (!json_equal(json_object_get(metadata, key), value))
+            return false;
+    }
+    return true;
+}
+
+static err read_matching(struct db_rows *r, const json_t *wanted, size_t max, json_t *list)
+{
+    while (json_array_size(list) < max && db_next(r)) {
+        json_t *row = NULL;
+        TRY(read_json(r, &row));
+        if (has_pairs(json_object_get(row, "metadata"), wanted))
+            json_array_append_new(list, row);
+        else
+            json_decref(row);
+    }
+    return 0;
+}
+
+/* metadata={"key":"value",…}: agents that have all of these pairs. */
+static err read_filter(struct ctx *ctx, json_t **out)
+{
+    struct str text = ctx_query(ctx, "metadata");
+    json_t *wanted = NULL;
+    if (text.p)
+        TRY(json_read(text, &wanted));
+    if (text.p && !json_is_object(wanted)) {
+        json_decref(wanted);
+        return fail(E_INVALID, "query parameter metadata must be a JSON object of strings");
+    }
+    *out = wanted;
+    return 0;
+}
+
+struct listing {
+    struct ctx *ctx;
+    const json_t *metadata;
+};
+
 static err list_in(struct db_conn *c, void *arg)
 {
-    struct ctx *ctx = arg;
+    struct listing *l = arg;
+    struct ctx *ctx = l->ctx;
     struct str name = ctx_query(ctx, "name");
     bool all = query_bool(ctx, "includeArchived");
     struct row_start start = row_start_of(ctx);
+    int64_t rows = l->metadata ? INT32_MAX : ctx->page.limit + 1;
     struct db_rows *r;
     TRY(db_query(c, ctx->page.ascending ? sql_oldest_first : sql_newest_first,
                  DB_ARGS(DB_C(ctx->tenant), DB_S(name.p ? name : STR("")), DB_I(all),
-                         DB_I(start.at), DB_C(start.id), DB_I(ctx->page.limit + 1)),
+                         DB_I(start.at), DB_C(start.id), DB_I(rows)),
                  &r));
-    json_t *list = NULL;
-    TRY(rows_collect(r, read_json, &list));
+    json_t *list = json_array();
+    err e = read_matching(r, l->metadata, ctx->page.limit + 1, list);
+    err done = db_rows_done(r);
+    if (e || done) {
+        json_decref(list);
+        return e ? e : done;
+    }
     return reply_page(ctx, list, row_key_of_created);
 }
 
 static err agents_list(struct ctx *ctx)
 {
     TRY(query_bool_check(ctx, "includeArchived"));
-    return db_read(ctx->service->db, list_in, ctx);
+    AUTO_JSON metadata = NULL;
+    TRY(read_filter(ctx, &metadata));
+    struct listing l = {ctx, metadata};
+    return db_read(ctx->service->db, list_in, &l);
 }
 
 static void key_of_version(const json_t *row, int64_t *out_at, char out_id[ID_MAX])
@@ -561,7 +407,7 @@ ROUTES(agents,
        {POST, "/v1/agents", agents_create, .scope = SCOPE_WRITE, .idempotent = true,
         .body_max = BODY_MAX},
        {GET, "/v1/agents", agents_list, .scope = SCOPE_READ, .list = true,
-        .query = "name includeArchived"},
+        .query = "name metadata includeArchived"},
        {GET, "/v1/agents/:id", agents_get, .scope = SCOPE_READ},
        {PATCH, "/v1/agents/:id", agents_update, .scope = SCOPE_WRITE, .body_max = BODY_MAX},
        {POST, "/v1/agents/:id/archive", agents_archive, .scope = SCOPE_WRITE, .idempotent = true},

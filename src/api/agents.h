@@ -12,10 +12,15 @@ struct catalog;
 /* Members of a definition that a session may override. Checks need the
    catalogue as context. */
 extern const struct field agent_override_fields[];
+extern const struct field agent_create_fields[], agent_update_fields[];
 
 /* Sets the members that `changes` has: omitted = kept, null = back to the default, a value =
-   replaced whole (§6.3). */
+   replaced whole (§6.3). Every member is there afterwards; changes may be NULL. */
 void agent_apply(json_t *definition, const json_t *changes);
+/* E_INVALID when members of a complete definition do not fit together. */
+err agent_check_whole(const json_t *definition);
+/* E_INVALID (not_supported) when the definition has what no session can run yet. */
+err agent_check_runnable(const json_t *definition);
 
 struct agent_found {
     char id[48];

@@ -1,5 +1,5 @@
 /* Environments (§6.2, §8.2): what a session's sandbox is made of. Not versioned: a session keeps
-   the definition it was created with, so deleting an environment harms none. */
+   the definition it was created with. */
 #include "api/environments.h"
 
 #include "api/fields.h"
@@ -167,6 +167,8 @@ static const char sql_update[] =
 static const char sql_archive[] = "UPDATE environments SET archived_at = $3, updated_at = $3"
                                   " WHERE tenant_id = $1 AND id = $2 AND archived_at IS NULL";
 static const char sql_delete[] = "DELETE FROM environments WHERE tenant_id = $1 AND id = $2";
+static const char sql_sessions[] = "SELECT COUNT(*) FROM sessions WHERE tenant_id = $1"
+                                   " AND environment_id = $2 AND deleted_at IS NULL";
 static const char sql_find[] = ENVIRONMENT_COLUMNS " WHERE tenant_id = $1 AND id = $2";
 static const char sql_newest_first[] =
     ENVIRONMENT_COLUMNS LIST_FILTER " AND (created_at, id) < ($4, $5)"
@@ -313,10 +315,38 @@ static err environments_archive(struct ctx *ctx)
     return ctx_write(ctx, archive_in, NULL);
 }
 
+static err count_sessions(struct db_conn *c, const char *tenant, struct str id, int64_t *out)
+{
+    struct db_rows *r;
+    TRY(db_query(c, sql_sessions, DB_ARGS(DB_C(tenant), DB_S(id)), &r));
+    int64_t n = db_next(r) ? db_int(r, 0) : 0;
+    TRY(db_rows_done(r));
+    *out = n;
+    return 0;
+}
+
+/* An archived one may go although sessions use it: they keep what they were made with. */
+static err refuse_used(struct ctx *ctx, struct db_conn *c)
+{
+    struct environment n = {0};
+    TRY(find(c, ctx->tenant, ctx->params[0], &n));
+    json_decref(n.definition);
+    int64_t sessions = 0;
+    if (n.archived_at < 0)
+        TRY(count_sessions(c, ctx->tenant, ctx->params[0], &sessions));
+    if (sessions == 0)
+        return 0;
+    return fail_as(E_CONFLICT, "environment_in_use",
+                   "%lld session%s use%s the environment: delete them, or archive the environment "
+                   "first",
+                   (long long)sessions, sessions == 1 ? "" : "s", sessions == 1 ? "s" : "");
+}
+
 static err delete_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
     (void)arg;
     int64_t changed;
+    TRY(refuse_used(ctx, c));
     TRY(db_exec(c, sql_delete, DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0])), &changed));
     return changed ? reply_empty(ctx, 204) : no_such_environment();
 }

@@ -256,6 +256,14 @@ static void check_value(struct fields *f, const struct field *field, const json_
         field->check(f, value);
 }
 
+void fields_member(struct fields *f, const char *member, const struct field *field,
+                   const json_t *value)
+{
+    size_t before = path_push(f, member);
+    check_value(f, field, value);
+    path_pop(f, before);
+}
+
 static const struct field *find_field(const struct field *table, const char *name)
 {
     for (; table->name || table->include; table++) {
@@ -285,12 +293,10 @@ void fields_object(struct fields *f, const json_t *object, const struct field *t
     json_object_foreach((json_t *)object, name, value)
     {
         const struct field *field = find_field(table, name);
-        size_t before = path_push(f, name);
         if (field)
-            check_value(f, field, value);
+            fields_member(f, name, field, value);
         else
-            fields_problem(f, NULL, "is not a known field");
-        path_pop(f, before);
+            fields_problem_at(f, name, NULL, "is not a known field");
     }
     check_required(f, object, table);
 }

@@ -64,6 +64,9 @@ void fields_problem(struct fields *f, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void fields_problem_at(struct fields *f, const char *member, const char *code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* Checks one member of the present value against `field`. */
+void fields_member(struct fields *f, const char *member, const struct field *field,
+                   const json_t *value);
 /* Checks the members of `object`, the present value. */
 void fields_object(struct fields *f, const json_t *object, const struct field *table);
 /* Ends a check that was begun by hand: what fields_check returns. */

@@ -106,6 +106,8 @@ static err resolve_agent(struct ctx *ctx, struct db_conn *c, struct session_row 
                        "the agent is archived: no new session can use it");
     if (wanted.overrides)
         agent_apply(definition, wanted.overrides);
+    TRY(agent_check_whole(definition));
+    TRY(agent_check_runnable(definition));
     AUTO_JSON snapshot = json_object();
     json_set_str(snapshot, "id", str_of(found.id));
     json_object_set_new(snapshot, "version", json_integer(found.version));

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import {
-    MODEL, agentBody, allPages, assertPaths, assertProblem, createTenant, startService,
-    uniqueName,
+    MODEL, agentBody, allPages, assertPaths, assertProblem, createTenant, environmentBody,
+    startService, uniqueName,
 } from "./support.mjs";
 
 let service;
@@ -22,7 +22,7 @@ test("create answers 201 with the resource and its defaults", async () => {
     assert.match(agent.createdAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     assert.deepEqual(agent, {
         id: agent.id, type: "agent", version: 1, name: body.name, model: MODEL, systemPrompt: null,
-        tools: null, extensions: [], metadata: {}, createdAt: agent.createdAt,
+        tools: null, extensions: [], skills: [], mcpServers: [], multiagent: null, metadata: {}, createdAt: agent.createdAt,
         updatedAt: agent.createdAt, archivedAt: null,
     });
     assert.deepEqual(await service.ok("GET", `/v1/agents/${agent.id}`), agent);
@@ -45,6 +45,9 @@ test("a full definition comes back as it was given", async () => {
     }
 });
 
+const PDF = { type: "prebuilt", skillId: "pdf" };
+const CUSTOM = { type: "custom", skillId: `skill_${"0".repeat(26)}` };
+const DOCS = { type: "url", name: "docs", url: "https://example.com/mcp" };
 const long = "x".repeat(100 * 1024);
 const refused = [
     ["nothing", {}, ["/name", "/model"]],
@@ -89,10 +92,35 @@ const refused = [
         ["/tools/defaultConfig/permissionPolicy"], "not_supported"],
     ["custom tools", agentBody({ tools: { custom: [{ name: "x" }] } }), ["/tools/custom"],
         "not_supported"],
-    ["skills", agentBody({ skills: ["skill_x"] }), ["/skills"], "not_supported"],
-    ["MCP servers", agentBody({ mcpServers: [{ name: "a", url: "https://example.com" }] }),
-        ["/mcpServers"], "not_supported"],
-    ["multiagent", agentBody({ multiagent: { roster: [1] } }), ["/multiagent"], "not_supported"],
+    ["a skill that is no object", agentBody({ skills: ["pdf"] }), ["/skills/0"]],
+    ["an unknown prebuilt skill", agentBody({ skills: [{ type: "prebuilt", skillId: "csv" }] }),
+        ["/skills/0/skillId"]],
+    ["a version of a prebuilt skill", agentBody({ skills: [{ type: "prebuilt", skillId: "pdf", version: 1 }] }),
+        ["/skills/0/version"]],
+    ["a custom skill without an id of one", agentBody({ skills: [{ type: "custom", skillId: "pdf" }] }),
+        ["/skills/0/skillId"]],
+    ["a skill named twice", agentBody({ skills: [PDF, PDF] }), ["/skills"]],
+    ["21 skills", agentBody({ skills: Array.from({ length: 21 }, (_, i) => ({ ...CUSTOM,
+        skillId: `skill_${String(i).padStart(26, "0")}` })) }), ["/skills"]],
+    ["an MCP server without url", agentBody({ mcpServers: [{ type: "url", name: "a" }] }), ["/mcpServers/0/url"]],
+    ["an MCP server that is a program", agentBody({ mcpServers: [{ ...DOCS, type: "stdio" }] }),
+        ["/mcpServers/0/type"]],
+    ["an MCP server that is a file", agentBody({ mcpServers: [{ ...DOCS, url: "file:///etc" }] }),
+        ["/mcpServers/0/url"]],
+    ["an MCP server named twice", agentBody({ mcpServers: [DOCS, DOCS] }), ["/mcpServers"]],
+    ["21 MCP servers", agentBody({ mcpServers: Array.from({ length: 21 }, (_, i) => ({ ...DOCS, name: `${i}` })) }),
+        ["/mcpServers"]],
+    ["a server without its tools", agentBody({ mcpServers: [DOCS] }), []],
+    ["tools of no server", agentBody({ tools: { mcp: [{ server: "docs" }] } }), []],
+    ["tools of a server twice", agentBody({ mcpServers: [DOCS],
+        tools: { mcp: [{ server: "docs" }, { server: "docs" }] } }), []],
+    ["an empty roster", agentBody({ multiagent: { agents: [] } }), ["/multiagent/agents"]],
+    ["a roster of 21", agentBody({ multiagent: { agents: Array.from({ length: 21 }, () => ({ type: "self" })) } }),
+        ["/multiagent/agents"]],
+    ["a roster member of an unknown type", agentBody({ multiagent: { agents: [{ type: "human" }] } }),
+        ["/multiagent/agents/0/type"]],
+    ["a self with an id", agentBody({ multiagent: { agents: [{ type: "self", id: "x" }] } }),
+        ["/multiagent/agents/0/id"]],
     ["an extension", agentBody({ extensions: ["evil.js"] }), ["/extensions/0"], "extension_unavailable"],
 ];
 
@@ -118,6 +146,77 @@ test("limits are met exactly", async () => {
     await create({ name: "😀".repeat(128), systemPrompt: long,
         metadata: Object.fromEntries(Array.from({ length: 16 }, (_, i) =>
             [`${i}`.padEnd(64, "k"), "v".repeat(512)])) });
+});
+
+test("features of later are stored as they are given, and no session can run them", async () => {
+    const environment = await service.ok("POST", "/v1/environments", environmentBody());
+    const member = await create();
+    const given = {
+        skills: [PDF, { ...CUSTOM, version: 2 }], mcpServers: [DOCS],
+        tools: { mcp: [{ server: "docs", defaultConfig: { enabled: false }, configs: [{ name: "search", enabled: true }] }] },
+    };
+    const agent = await create(given);
+    Object.entries(given).forEach(([name, value]) => assert.deepEqual(agent[name], value));
+    const start = (form) => service.request("POST", "/v1/sessions", { body: { agent: form, environmentId: environment.id } });
+    const refused = assertProblem(await start(agent.id), 400, "not_supported");
+    assert.match(refused.detail, /skills/);
+    const overrides = { skills: null, mcpServers: null, tools: null };
+    assertProblem(await start({ id: agent.id, overrides: { skills: null } }), 400, "not_supported");
+    assertProblem(await start({ id: agent.id, overrides: { ...overrides, tools: undefined } }), 400, "invalid_request");
+    const session = await start({ id: agent.id, overrides });
+    assert.equal(session.status, 201, session.text);
+    assert.deepEqual(session.body.agent.mcpServers, []);
+
+    const roster = (agents) => create({ multiagent: { agents } });
+    await service.ok("PATCH", `/v1/agents/${member.id}`, { systemPrompt: "two" });
+    const coordinator = await roster([{ type: "agent", id: member.id }, { type: "self" }]);
+    assert.deepEqual(coordinator.multiagent.agents, [{ type: "agent", id: member.id, version: 2 }, { type: "self" }]);
+    await service.ok("PATCH", `/v1/agents/${member.id}`, { systemPrompt: "three" });
+    assert.deepEqual((await service.ok("GET", `/v1/agents/${coordinator.id}`)).multiagent, coordinator.multiagent);
+    assertProblem(await start(coordinator.id), 400, "not_supported");
+    for (const one of [{ type: "agent", id: `agent_${"0".repeat(26)}` }, { type: "agent", id: member.id, version: 9 }]) {
+        const reply = await post(agentBody({ multiagent: { agents: [{ type: "self" }, one] } }));
+        assert.deepEqual(assertProblem(reply, 404).errors.map((error) => error.path), ["/multiagent/agents/1"]);
+    }
+    assertProblem(await post(agentBody({ multiagent: { agents: [
+        { type: "agent", id: member.id }, { type: "agent", id: member.id, version: 1 }] } })), 400);
+});
+
+test("a change meant for another version is refused", async () => {
+    const agent = await create();
+    const patch = (body) => service.request("PATCH", `/v1/agents/${agent.id}`, { body });
+    const second = await patch({ version: 1, systemPrompt: "a" });
+    assert.deepEqual([second.status, second.body.version], [200, 2], second.text);
+    assertProblem(await patch({ version: 1, systemPrompt: "b" }), 409, "version_conflict");
+    assertProblem(await patch({ version: 3, systemPrompt: "a" }), 409, "version_conflict");
+    assertPaths(await patch({ version: 0 }), ["/version"]);
+    assert.equal((await patch({ version: 2 })).body.version, 2);
+    const race = await Promise.all(Array.from({ length: 10 }, (_, i) => patch({ version: 2, systemPrompt: `${i}` })));
+    assert.deepEqual(race.map((reply) => reply.status).sort(), [200, ...Array(9).fill(409)]);
+    assert.equal((await service.ok("GET", `/v1/agents/${agent.id}`)).version, 3);
+});
+
+test("a list can be of the agents with some metadata", async () => {
+    const mark = uniqueName("mark");
+    const made = [];
+    for (let i = 0; i < 7; i++) {
+        made.push((await create({ metadata: { mark, odd: String(i % 2), 'ä"': "ö" } })).id);
+    }
+    await create({ metadata: { mark: "other" } });
+    const list = (pairs, more = "") => `/v1/agents?metadata=${encodeURIComponent(JSON.stringify(pairs))}${more}`;
+    const ids = async (...args) => (await allPages(service, list(...args), 2)).map((agent) => agent.id);
+    assert.deepEqual(await ids({ mark }), [...made].reverse());
+    assert.deepEqual(await ids({ mark, odd: "1", 'ä"': "ö" }, "&order=asc"), [made[1], made[3], made[5]]);
+    assert.deepEqual(await ids({ mark, odd: "2" }), []);
+    await service.ok("POST", `/v1/agents/${made[1]}/archive`);
+    assert.deepEqual(await ids({ mark, odd: "1" }), [made[5], made[3]]);
+    assert.deepEqual(await ids({ mark, odd: "1" }, "&includeArchived=true"), [made[5], made[3], made[1]]);
+    for (const bad of ["x", "[]", "1", '{"a":1', "null"]) {
+        assertProblem(await service.request("GET", `/v1/agents?metadata=${encodeURIComponent(bad)}`), 400);
+    }
+    const { nextCursor } = await service.ok("GET", list({ mark }, "&limit=2"));
+    assertProblem(await service.request("GET", list({ mark, odd: "1" }, `&limit=2&cursor=${nextCursor}`)), 400,
+        "invalid_cursor");
 });
 
 test("null brings a default", async () => {

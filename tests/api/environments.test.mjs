@@ -101,6 +101,17 @@ test("archive is terminal; delete is for good; a session keeps what it was made 
     assert.equal((await service.ok("GET", `/v1/sessions/${session.id}`)).environmentId, made.id);
 });
 
+test("an environment that sessions use is not deleted, unless they are or it is archived", async () => {
+    const made = await create();
+    const path = `/v1/environments/${made.id}`;
+    const session = await createSession(service, { environmentId: made.id });
+    const problem = assertProblem(await service.request("DELETE", path), 409, "environment_in_use");
+    assert.match(problem.detail, /^1 session uses the environment: .*archive/);
+    assert.deepEqual(await service.ok("GET", path), made);
+    await service.request("DELETE", `/v1/sessions/${session.id}`);
+    assert.equal((await service.request("DELETE", path)).status, 204);
+});
+
 test("a name is unique and free again after delete", async () => {
     const made = await create();
     assertProblem(await post({ name: made.name }), 409, "name_taken");

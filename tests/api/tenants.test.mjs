@@ -35,15 +35,17 @@ function idPatternOf({ responses }) {
     return theContract.resolve(schema?.properties?.id)?.pattern;
 }
 
-/** Where a body holds ids of other resources: [[path of names, schema name]]. */
-function idFields(schemaOrRef, at = []) {
+/** Where a body holds ids of other resources: [[path of names, schema name, what stands beside it]]. */
+function idFields(schemaOrRef, at = [], beside = []) {
     const name = ID_SCHEMA.exec(schemaOrRef?.$ref ?? "")?.[1];
     if (name) {
-        return [[at, `${name}Id`]];
+        return [[at, `${name}Id`, beside]];
     }
     const schema = theContract.resolve(schemaOrRef) ?? {};
+    const properties = Object.entries(schema.properties ?? {});
+    const fixed = properties.filter(([, one]) => one.const !== undefined).map(([key, one]) => [key, one.const]);
     return [
-        ...Object.entries(schema.properties ?? {}).flatMap(([key, one]) => idFields(one, [...at, key])),
+        ...properties.flatMap(([key, one]) => idFields(one, [...at, key], fixed)),
         ...(schema.items ? idFields(schema.items, [...at, 0]) : []),
         ...[...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])]
             .flatMap((one) => idFields(one, at)),
@@ -135,14 +137,14 @@ async function assertThere(method, target, body) {
 
 const bodies = theContract.operations().flatMap(({ path, method, operation }) =>
     idFields(operation.requestBody?.content["application/json"]?.schema)
-        .map(([names, id]) => ({ path, method, operation, names, id })));
+        .map(([names, id, beside]) => ({ path, method, operation, names, id, beside })));
 
 test("bodies that hold ids are among the routes", () => {
     assert.ok(bodies.length >= 3, JSON.stringify(bodies));
     assert.ok(IDS.length >= 5);
 });
 
-for (const { path, method, operation, names, id } of bodies) {
+for (const { path, method, operation, names, id, beside } of bodies) {
     test(`${method.toUpperCase()} ${path} with the other tenant's id in ${names.join(".")}`, async () => {
         const body = await stranger.body(operation);
         const collection = collectionOf(id);
@@ -152,6 +154,7 @@ for (const { path, method, operation, names, id } of bodies) {
             }
             return from[name];
         }, body);
+        Object.assign(parent, Object.fromEntries(beside));
         parent[names.at(-1)] = await owner.make(collection);
         const target = `/${(await stranger.segments(path)).join("/")}`;
         assertProblem(await service.request(method.toUpperCase(), target, { body, ...stranger.options }), 404);

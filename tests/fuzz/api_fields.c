@@ -1,11 +1,8 @@
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c src/base/id.c src/db/db.c src/db/migrations.c */
-/* sources: src/db/migrations/agents.c src/db/migrations/idempotency.c src/db/migrations/sessions.c */
-/* sources: src/db/migrations/tenants.c src/db/migrations/vaults.c src/db/sqlite.c */
-/* sources: src/db/sqlite_guard.c src/base/lock.c src/api/rows.c src/api/fields.c */
+/* sources: src/base/clock.c src/base/json.c src/base/id.c src/api/fields.c */
 /* Bodies of POST /v1/agents: whatever is accepted has the shape that the rest relies on, whatever
    is refused says where, in valid UTF-8. */
-#include "../../src/api/agents.c"
+#include "../../src/api/agent_fields.c"
 
 #include <stdlib.h>
 
@@ -31,36 +28,6 @@ const char *catalog_providers(const struct catalog *c)
 }
 
 /* The server's side of a request is not part of this. */
-struct str ctx_query(const struct ctx *ctx, const char *name)
-{
-    (void)ctx;
-    (void)name;
-    return (struct str){0};
-}
-
-err reply_json(struct ctx *ctx, int status, json_t *take_body)
-{
-    (void)ctx;
-    (void)status;
-    json_decref(take_body);
-    return 0;
-}
-
-err reply_page(struct ctx *ctx, json_t *take_rows,
-               void (*key_of)(const json_t *row, int64_t *out_at, char out_id[ID_MAX]))
-{
-    (void)key_of;
-    return reply_json(ctx, 200, take_rows);
-}
-
-err ctx_write(struct ctx *ctx, err (*fn)(struct ctx *ctx, struct db_conn *c, void *arg), void *arg)
-{
-    (void)ctx;
-    (void)fn;
-    (void)arg;
-    return 0;
-}
-
 void problem_add(struct ctx *ctx, const char *path, const char *fmt, ...)
 {
     (void)ctx;
@@ -90,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     size_t reports = 0;
     struct fields f = {.report = look, .report_arg = &reports};
-    err e = fields_check(&f, body, create_fields);
+    err e = fields_check(&f, body, agent_create_fields);
     must((e == 0) == (f.count == 0));
     must(reports == (f.count < FIELDS_PROBLEMS_MAX ? f.count : FIELDS_PROBLEMS_MAX));
     if (e) {
@@ -104,7 +71,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     must((json_get_c(m, "api") != NULL) == (json_get_c(m, "baseUrl") != NULL));
     AUTO_JSON definition = json_object();
     agent_apply(definition, body);
-    must(json_object_size(definition) == 6);
+    must(json_object_size(definition) == 9);
+    must(json_array_size(json_object_get(definition, "mcpServers")) <= 20);
+    err whole = agent_check_whole(definition), runnable = agent_check_runnable(definition);
+    must((!whole && !runnable) || err_text()[0] != 0);
     AUTO_JSON again = json_deep_copy(definition);
     agent_apply(again, body); /* applying twice is applying once */
     must(json_equal(again, definition));

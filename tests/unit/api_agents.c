@@ -1,6 +1,7 @@
-/* src/api/agents.c: which models an agent may name (R40, R47), and how definitions change (§6.3).
+/* src/api/agent_fields.c: which models an agent may name (R40, R47), and how definitions change
+ * (§6.3).
  */
-#include "../../src/api/agents.c"
+#include "../../src/api/agent_fields.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -100,7 +101,7 @@ static void models_are_checked_against_the_catalogue(void **state)
         AUTO_JSON body = json_pack("{s:s, s:o}", "name", "n", "model", parse(rows[i].model));
         struct seen seen = {0};
         struct fields f = {.report = note, .report_arg = &seen};
-        err e = fields_check(&f, body, create_fields);
+        err e = fields_check(&f, body, agent_create_fields);
         if (e != (rows[i].path ? E_INVALID : 0))
             print_error("%s: %s %s\n", rows[i].model, seen.path, seen.text);
         assert_int_equal(e, rows[i].path ? E_INVALID : 0);
@@ -132,14 +133,15 @@ static void omitted_stays_null_clears_a_value_replaces(void **state)
     AUTO_JSON first = parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p'}");
     AUTO_JSON definition = json_object();
     agent_apply(definition, first);
-    AUTO_JSON whole = parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p','tools':null,"
-                            "'extensions':[],'metadata':{}}");
+    AUTO_JSON whole =
+        parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p','tools':null,"
+              "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'metadata':{}}");
     assert_true(json_equal(definition, whole));
     AUTO_JSON change = parse("{'systemPrompt':null,'tools':{'configs':[]},'metadata':{'a':'b'}}");
     agent_apply(definition, change);
-    AUTO_JSON changed =
-        parse("{'name':'n','model':{'id':'m'},'systemPrompt':null,'tools':{'configs':[]},"
-              "'extensions':[],'metadata':{'a':'b'}}");
+    AUTO_JSON changed = parse(
+        "{'name':'n','model':{'id':'m'},'systemPrompt':null,'tools':{'configs':[]},"
+        "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'metadata':{'a':'b'}}");
     assert_true(json_equal(definition, changed));
 }
 

@@ -12,11 +12,16 @@ export const golden = [
 const TOOLS = {
     defaultConfig: { enabled: true, permissionPolicy: "always_allow" },
     configs: [{ name: "ls", enabled: false, permissionPolicy: "always_deny" }],
+    mcp: [{ server: "docs", defaultConfig: { enabled: true },
+        configs: [{ name: "search", enabled: true, permissionPolicy: "always_deny" }] }],
 };
 const AGENT = {
     model: { ...MODEL, thinkingLevel: "off", contextWindow: 100000, maxTokens: 1000, input: ["text"],
         cost: { input: 1, output: 2, cacheRead: 0.1, cacheWrite: 1.25 } },
     systemPrompt: "Be brief.", tools: TOOLS, extensions: [], metadata: { team: "core" },
+    skills: [{ type: "custom", skillId: `skill_${"0".repeat(26)}`, version: 1 }],
+    mcpServers: [{ type: "url", name: "docs", url: "https://example.com/mcp" }],
+    multiagent: { agents: [{ type: "self" }] },
 };
 
 export default async function tour({ service }) {
@@ -40,8 +45,12 @@ async function agents(service) {
     const [agent, other] = [agentBody(AGENT), agentBody()];
     const { id } = await service.ok("POST", "/v1/agents", agent, { headers: { "idempotency-key": "tour" } });
     const second = await service.ok("POST", "/v1/agents", other);
+    await service.ok("POST", "/v1/agents",
+        agentBody({ multiagent: { agents: [{ type: "agent", id, version: 1 }] } }));
+    await service.ok("GET", `/v1/agents?metadata=${encodeURIComponent('{"team":"core"}')}`);
     await service.ok("GET", `/v1/agents/${id}`);
-    await service.ok("PATCH", `/v1/agents/${id}`, { name: `${agent.name} 2`, ...AGENT, systemPrompt: null });
+    await service.ok("PATCH", `/v1/agents/${id}`, { version: 1, name: `${agent.name} 2`, ...AGENT,
+        systemPrompt: null });
     await twice(service, `/v1/agents/${id}/versions`);
     await service.ok("GET", `/v1/agents/${id}/versions/1`);
     await twice(service, "/v1/agents", "&includeArchived=true");

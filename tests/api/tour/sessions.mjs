@@ -31,7 +31,8 @@ export default async function tour({ service, job }) {
     const key = { headers: { "idempotency-key": "tour" } };
     const made = await service.ok("POST", "/v1/sessions", { agent: agent.id, ...both }, key);
     await service.ok("POST", "/v1/sessions", { agent: { id: agent.id, version: 1, overrides: {
-        model: MODEL, systemPrompt: null, tools: null, extensions: null } }, ...both });
+        model: MODEL, systemPrompt: null, tools: null, extensions: null, skills: null,
+        mcpServers: null } }, ...both });
     await lists(service, agent, environment);
     const path = `/v1/sessions/${made.id}`;
     await talk(service, path, made.id);
