@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "broker/catalog.h"
 #include "broker/control.h"
+#include "broker/egress.h"
 #include "broker/exchange.h"
 #include "broker/gateway.h"
 #include "broker/jail.h"
@@ -32,6 +33,7 @@ struct broker {
     struct parent_link *parent; /* set before the configuration counts as known */
     struct catalog *catalog;
     struct dial_guard *guard;
+    struct egress_rules egress;
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -67,6 +69,8 @@ static void configure(struct broker *b, const struct parent_config *config)
         log_fatal("%s", err_text());
     b->env.credentials.catalog = b->catalog;
     b->env.guard = b->guard;
+    b->egress =
+        (struct egress_rules){.guard = b->guard, .hosts = mem_strdup(config->package_hosts)};
     AUTO_LOCK(&b->lock);
     b->configured = true;
     pthread_cond_broadcast(&b->changed);
@@ -85,6 +89,10 @@ static void on_note(void *arg, const struct parent_message *m, int fds[FD_PASS_M
     case PARENT_NOTE_GATEWAY:
         if (fds[0] < 0 ? gateways_bind(b->gateways, m->host.id, m->host.tenant)
                        : gateways_open(b->gateways, m->host.id, m->host.tenant, fd_take(&fds[0])))
+            log_error("%s", err_text());
+        break;
+    case PARENT_NOTE_EGRESS:
+        if (egress_serve(&b->egress, fd_take(&fds[0]), fd_take(&fds[1])))
             log_error("%s", err_text());
         break;
     case PARENT_NOTE_HOST_EXIT:

@@ -1,6 +1,8 @@
 /* pi-managed serve: the service, in the foreground. */
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -12,6 +14,10 @@
 #include "cli/service.h"
 #include "parent/listen.h"
 
+#define PACKAGE_HOSTS                                                                              \
+    "deb.debian.org,security.debian.org,archive.ubuntu.com,security.ubuntu.com,ports.ubuntu.com,"  \
+    "registry.npmjs.org,pypi.org,files.pythonhosted.org"
+
 static const struct option options[] = {
     SERVICE_OPTIONS,
     {"listen", "ADDR:PORT", "127.0.0.1:7433", "port 0 takes a free one and prints it"},
@@ -22,6 +28,9 @@ static const struct option options[] = {
     OPTION_SANDBOX_MEMORY,
     {"allow-private", "HOST[:PORT],…", NULL,
      "private hosts that may be dialled, e.g. a local model"},
+    {"allow-image", "PATH,…", NULL,
+     "environments may name images beneath: dir:PATH, tar:PATH, oci:PATH"},
+    {"package-hosts", "HOST[:PORT],…", PACKAGE_HOSTS, "where packages of environments come from"},
     {0},
 };
 
@@ -49,14 +58,47 @@ static err open_tls(const struct invocation *call, struct parent_options *o)
     return o->tls_key_fd < 0 ? fail_errno("open %s", key) : 0;
 }
 
+/* A list goes to the roles as it was given. */
+static err copy_option(const struct invocation *call, const char *name, char *out, size_t cap)
+{
+    const char *value = option_value(call, name);
+    if (value && strlen(value) >= cap)
+        return fail(E_INVALID, "--%s is longer than %zu bytes", name, cap - 1);
+    snprintf(out, cap, "%s", value ? value : "");
+    return 0;
+}
+
+/* What links lead to is what counts, so that is what must be given. */
+static err check_image_path(struct str path)
+{
+    char given[PATH_MAX], real[PATH_MAX];
+    if (path.n == 0 || path.n >= sizeof given || path.p[0] != '/')
+        return fail(E_INVALID, "--allow-image needs absolute paths, separated by commas");
+    memcpy(given, path.p, path.n);
+    given[path.n] = 0;
+    if (realpath(given, real) == NULL)
+        return fail_errno("--allow-image %s", given);
+    if (strcmp(given, real) != 0)
+        return fail(E_INVALID, "--allow-image %s is really %s: give that path", given, real);
+    return strcmp(real, "/") == 0 ? fail(E_INVALID, "--allow-image / would allow everything") : 0;
+}
+
+static err take_lists(const struct invocation *call, struct parent_config *c)
+{
+    TRY(copy_option(call, "allow-private", c->allow_private, sizeof c->allow_private));
+    TRY(copy_option(call, "package-hosts", c->package_hosts, sizeof c->package_hosts));
+    TRY(copy_option(call, "allow-image", c->allow_images, sizeof c->allow_images));
+    struct str rest = str_of(c->allow_images), path;
+    while (rest.n > 0) {
+        str_split(&rest, ',', &path);
+        TRY(check_image_path(path));
+    }
+    return 0;
+}
+
 static err open_listener(const struct invocation *call, struct parent_options *o)
 {
     TRY(open_tls(call, o));
-    const char *private = option_value(call, "allow-private");
-    if (private && strlen(private) >= sizeof o->config.allow_private)
-        return fail(E_INVALID, "--allow-private is longer than %zu bytes",
-                    sizeof o->config.allow_private - 1);
-    snprintf(o->config.allow_private, sizeof o->config.allow_private, "%s", private ? private : "");
     return listen_open(option_value(call, "listen"), o->tls_cert_fd >= 0,
                        option_flag(call, "insecure"), &o->listen_fd, o->config.listen_url,
                        sizeof o->config.listen_url);
@@ -101,6 +143,7 @@ static err start(const struct invocation *call, struct service_setup *s)
     if (s->token[0])
         TRY(show_first_key(s));
     TRY(choose_provider(call, &o->config));
+    TRY(take_lists(call, &o->config));
     TRY(open_listener(call, o));
     o->config.single_tenant = s->tenant[0] != 0;
     memcpy(o->config.tenant, s->tenant, sizeof o->config.tenant);

@@ -9,12 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
-#include "base/json.h"
 #include "base/tree.h"
 #include "images/copy.h"
 #include "images/layout.h"
+#include "images/meta.h"
 #include "images/store.h"
 #include "images/stream.h"
 
@@ -269,27 +268,14 @@ static err fill_root(struct job *j, int layout)
 
 static err write_meta(const struct job *j, const struct image_name *name)
 {
-    char path[PATH_MAX + 16], at[CLOCK_TEXT_MAX], digest[IMAGE_DIGEST_MAX + 8];
-    const struct image_counts *n = &j->progress.counts;
-    const char *source = j->r->origin ? j->r->origin : j->r->source;
-    int64_t now = clock_wall_ms(clock_real());
-    AUTO_BUF text = {0};
-    AUTO_JSON meta = json_object();
-    snprintf(digest, sizeof digest, "sha256:%s", j->digest);
-    snprintf(path, sizeof path, "%s/meta.json", j->scratch.path);
-    json_set_str(meta, "name", str_of(name->name));
-    json_set_str(meta, "digest", str_of(digest));
-    json_set_str(meta, "source", str_of(source));
-    json_set_str(meta, "importedAt", str_of(clock_format(now, at)));
-    json_object_set_new(meta, "importedAtMs", json_integer(now));
-    json_set_str(meta, "architecture", str_of(j->architecture));
-    json_set_str(meta, "owners", geteuid() == 0 ? STR("kept") : STR("one"));
-    json_object_set_new(meta, "entries", json_integer((json_int_t)n->entries));
-    json_object_set_new(meta, "bytes", json_integer((json_int_t)n->bytes));
-    json_object_set_new(meta, "skipped", json_integer((json_int_t)n->skipped));
-    json_write(meta, &text);
-    buf_add_char(&text, '\n');
-    return fd_write_file_atomic(path, buf_str(&text), 0644);
+    const struct image_meta meta = {
+        .name = name->name,
+        .digest = j->digest,
+        .source = j->r->origin ? j->r->origin : j->r->source,
+        .architecture = j->architecture,
+        .counts = j->progress.counts,
+    };
+    return image_meta_write(j->scratch.path, &meta);
 }
 
 static err make_image(struct job *j, const struct image_name *name, struct image_imported *out)

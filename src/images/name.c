@@ -73,6 +73,37 @@ err image_name_check(const char *image)
     return image_name_parse(image, &ignored);
 }
 
+static bool is_clean_path(struct str path)
+{
+    if (path.n == 0 || path.p[0] != '/')
+        return false;
+    path.p++;
+    path.n--;
+    while (path.n > 0) {
+        struct str part;
+        str_split(&path, '/', &part);
+        if (part.n == 0 || str_is(part, ".") || str_is(part, ".."))
+            return false;
+    }
+    return true;
+}
+
+bool image_path_allowed(const char *image, const char *allowed)
+{
+    struct str path = str_of(image), rest = str_of(allowed), prefix, kind;
+    str_split(&path, ':', &kind);
+    if (!is_clean_path(path) ||
+        !(str_is(kind, "dir") || str_is(kind, "tar") || str_is(kind, "oci")))
+        return false;
+    while (rest.n > 0) {
+        str_split(&rest, ',', &prefix);
+        if (is_clean_path(prefix) && str_starts(path, prefix) &&
+            (path.n == prefix.n || path.p[prefix.n] == '/'))
+            return true;
+    }
+    return false;
+}
+
 bool image_digest_valid(struct str hex)
 {
     if (hex.n != IMAGE_DIGEST_MAX)

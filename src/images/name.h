@@ -21,6 +21,9 @@ err image_name_parse(const char *ref, struct image_name *out);
 /* E_INVALID unless `image` is what an environment may name: host, or a name of the store.
    E_FORBIDDEN for dir:, tar: and oci: paths, which an admin would have to allow. */
 err image_name_check(const char *image);
+/* True for dir:, tar: and oci: with an absolute path without . and .. that is, or lies beneath, one
+   of the comma-separated absolute paths of `allowed` (--allow-image). */
+bool image_path_allowed(const char *image, const char *allowed);
 bool image_digest_valid(struct str hex);
 
 #define IMAGE_SHOWN_MAX 160

@@ -15,8 +15,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "images/meta.h"
 
-#define META_MAX (1u << 20)
 #define TAG_FILE_MAX 128
 #define NEW_PREFIX ".new-"
 #define OLD_PREFIX ".old-"
@@ -378,11 +378,9 @@ struct listing {
 static err read_meta(const char *images, struct image_listed *row)
 {
     char path[PATH_MAX];
-    AUTO_BUF text = {0};
     AUTO_JSON j = NULL;
-    TRY(path_of(path, "%s/%s/%s/meta.json", images, row->image.name.name, row->image.digest));
-    TRY(fd_read_file(path, META_MAX, &text));
-    TRY(json_read(buf_str(&text), &j));
+    TRY(path_of(path, "%s/%s/%s", images, row->image.name.name, row->image.digest));
+    TRY(image_meta_read(path, &j));
     const char *source = json_get_c(j, "source"), *architecture = json_get_c(j, "architecture");
     row->imported_at_ms = json_get_int(j, "importedAtMs", 0);
     row->entries = (uint64_t)json_get_int(j, "entries", 0);

@@ -105,9 +105,14 @@ static void delist(struct parent_link *link, const struct waiter *w)
     }
 }
 
-static bool wait_for_reply(struct parent_link *link, struct waiter *w)
+static int64_t timeout_of(uint32_t verb)
 {
-    int64_t left, until = clock_monotonic_ms(clock_real()) + CALL_TIMEOUT_MS;
+    return CALL_TIMEOUT_MS + (verb == PARENT_IMAGE_PREPARE ? PARENT_IMAGE_TIMEOUT_MS : 0);
+}
+
+static bool wait_for_reply(struct parent_link *link, struct waiter *w, int64_t timeout_ms)
+{
+    int64_t left, until = clock_monotonic_ms(clock_real()) + timeout_ms;
     AUTO_LOCK(&link->lock);
     while (!w->done && (left = until - clock_monotonic_ms(clock_real())) > 0)
         cond_wait_ms(&link->replied, &link->lock, left); /* each reply wakes all who wait */
@@ -133,9 +138,9 @@ err parent_call(struct parent_link *link, struct parent_message *m, int *out_fd)
     enlist(link, &w);
     m->id = w.id;
     TRY(send_request(link, &w));
-    if (!wait_for_reply(link, &w))
-        return fail(E_TIMEOUT, "the parent did not answer request %u in %d s", verb,
-                    CALL_TIMEOUT_MS / 1000);
+    if (!wait_for_reply(link, &w, timeout_of(verb)))
+        return fail(E_TIMEOUT, "the parent did not answer request %u in %lld s", verb,
+                    (long long)(timeout_of(verb) / 1000));
     if (m->status) {
         fd_close(&w.fd);
         return fail_as(m->status, m->code, "%.*s", PARENT_TEXT_MAX - 1, m->text);

@@ -6,9 +6,33 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "sandbox/bake.h"
+
+static err send_way_out(void *arg, int listen_fd, int lifeline)
+{
+    const int fds[] = {listen_fd, lifeline};
+    struct parent_message *note = mem_alloc(sizeof *note);
+    (void)arg;
+    note->verb = PARENT_NOTE_EGRESS;
+    err e = fd_send(PARENT_FD, note, sizeof *note, fds, 2);
+    mem_free(note);
+    return e;
+}
+
+static err prepare_image(const struct sandbox_provider *provider, const struct maker_request *r,
+                         const struct sandbox_place *place, struct parent_message *reply)
+{
+    return sandbox_bake(&(struct bake_request){.provider = provider,
+                                               .spec = r->spec,
+                                               .place = *place,
+                                               .packages = r->packages,
+                                               .allow_images = r->allow_images,
+                                               .open_way_out = send_way_out},
+                        reply->image.spec.image);
+}
 
 static err run_verb(const struct sandbox_provider *provider, const struct maker_request *r,
-                    struct sandbox_status *out)
+                    struct parent_message *reply)
 {
     struct sandbox_place place = {
         .dir = r->dir,
@@ -30,7 +54,9 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
     case PARENT_SANDBOX_DESTROY:
         return provider->destroy(&r->spec, &place);
     case PARENT_SANDBOX_STATS:
-        return provider->status(&r->spec, &place, out);
+        return provider->status(&r->spec, &place, &reply->status_of);
+    case PARENT_IMAGE_PREPARE:
+        return prepare_image(provider, r, &place, reply);
     default:
         return fail(E_INVALID, "the maker knows no verb %u", r->verb);
     }
@@ -54,7 +80,7 @@ static err serve_request(const struct maker_request *request, struct parent_mess
     reply->verb = request->verb;
     parent_message_outcome(
         reply, provider
-                   ? run_verb(provider, request, &reply->status_of)
+                   ? run_verb(provider, request, reply)
                    : fail(E_UNAVAILABLE, "there is no sandbox provider \"%s\"", request->provider));
     return fd_send(PARENT_FD, reply, sizeof *reply, NULL, 0);
 }

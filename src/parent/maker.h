@@ -8,9 +8,9 @@
 #include "parent/request.h"
 
 /* Parent → maker, one message. The maker answers with one struct parent_message: status, text,
- * status_of. */
+   status_of or image; before it may come a PARENT_NOTE_EGRESS. */
 struct maker_request {
-    uint32_t verb; /* PARENT_SANDBOX_* but LIST */
+    uint32_t verb; /* PARENT_SANDBOX_* but LIST, PARENT_IMAGE_PREPARE */
     char provider[32];
     struct sandbox_spec spec;
     uint32_t grace_ms;
@@ -18,6 +18,8 @@ struct maker_request {
     uint32_t uid_base;
     char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX], sandboxes[PATH_MAX];
     uint64_t memory_mib; /* for all sandboxes; 0: not counted */
+    char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX];
+    char packages[PACKAGES_TEXT_MAX], allow_images[PARENT_TEXT_MAX * 4]; /* IMAGE_PREPARE */
 };
 
 int maker_main(void);

@@ -22,6 +22,7 @@
 #include "sandbox/ledger.h"
 
 #define WAITING_MAX 1024
+#define BUILD_ID "build" /* prefix of the sandboxes in which images are made */
 /* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
    one for the START that follows at once. */
 #define SPARES 2
@@ -71,9 +72,11 @@ static bool image_shape(const char *image)
 
 err makers_check(uint32_t verb, const struct sandbox_spec *spec)
 {
-    if (!text_ends(spec->id, sizeof spec->id) || !id_valid(str_of(spec->id), "sess"))
+    bool builds = verb == PARENT_IMAGE_PREPARE;
+    if (!text_ends(spec->id, sizeof spec->id) ||
+        !(id_valid(str_of(spec->id), BUILD_ID) || (!builds && id_valid(str_of(spec->id), "sess"))))
         return fail(E_INVALID, "the sandbox's id is not a session id");
-    if (verb != PARENT_SANDBOX_CREATE && verb != PARENT_SANDBOX_START)
+    if (verb != PARENT_SANDBOX_CREATE && verb != PARENT_SANDBOX_START && !builds)
         return 0; /* the provider reads the rest of the spec from its folder */
     if (!text_ends(spec->tenant, sizeof spec->tenant) || !id_valid(str_of(spec->tenant), "tenant"))
         return fail(E_INVALID, "the sandbox's tenant is not a tenant id");
@@ -86,6 +89,19 @@ err makers_check(uint32_t verb, const struct sandbox_spec *spec)
     if (spec->pids > 4u << 20)
         return fail(E_INVALID, "pids: at most 4194304");
     return 0;
+}
+
+static err accept_package(void *arg, enum package_kind kind, struct str name)
+{
+    (void)arg, (void)kind, (void)name;
+    return 0;
+}
+
+static err check_packages(const struct parent_image *image)
+{
+    return text_ends(image->packages, sizeof image->packages)
+               ? packages_each(str_of(image->packages), accept_package, NULL)
+               : fail(E_INVALID, "the list of packages does not end");
 }
 
 struct makers *makers_new(const struct makers_options *options)
@@ -146,19 +162,18 @@ static void refuse(struct makers *s, const struct parent_message *request, err e
 /* The sandbox's folder, made at CREATE only: START of an unknown sandbox is E_NOT_FOUND. */
 static err prepare_folder(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
+    bool makes = m->verb == PARENT_SANDBOX_CREATE || m->verb == PARENT_IMAGE_PREPARE;
     snprintf(r->dir, sizeof r->dir, "%s/sandboxes/%s", s->o.data_dir, r->spec.id);
-    if (m->verb == PARENT_SANDBOX_CREATE && mkdir(r->dir, 0711) < 0 && errno != EEXIST)
+    if (makes && mkdir(r->dir, 0711) < 0 && errno != EEXIST)
         return fail_errno("create %s", r->dir);
-    if (m->verb == PARENT_SANDBOX_CREATE && chmod(r->dir, 0711) < 0) /* whatever the umask is */
+    if (makes && chmod(r->dir, 0711) < 0) /* whatever the umask is */
         return fail_errno("set the mode of %s", r->dir);
     if (access(r->dir, F_OK) < 0)
         return fail(E_NOT_FOUND, "sandbox %s was not created", r->spec.id);
     if (!s->o.uid_ranges)
         return 0;
     err e = range_read(s->o.data_dir, r->spec.id, &r->uid_base);
-    return e == E_NOT_FOUND && m->verb == PARENT_SANDBOX_CREATE
-               ? range_choose(s->o.data_dir, r->spec.id, &r->uid_base)
-               : e;
+    return e == E_NOT_FOUND && makes ? range_choose(s->o.data_dir, r->spec.id, &r->uid_base) : e;
 }
 
 static err fill_request(struct makers *s, const struct parent_message *m, struct maker_request *r)
@@ -170,6 +185,10 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         .socket_owner = s->o.control_uid,
         .memory_mib = s->o.memory_mib,
     };
+    if (m->verb == PARENT_IMAGE_PREPARE) {
+        memcpy(r->packages, m->image.packages, sizeof r->packages);
+        snprintf(r->allow_images, sizeof r->allow_images, "%s", s->o.allow_images);
+    }
     snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
     snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
     if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >=
@@ -286,7 +305,8 @@ static void start_maker(struct makers *s, struct maker *k, const struct parent_m
     k->request = *m;
     k->answered = false;
     k->started_ms = now_ms;
-    k->deadline_ms = now_ms + MAKER_TIMEOUT_MS;
+    k->deadline_ms =
+        now_ms + (m->verb == PARENT_IMAGE_PREPARE ? MAKER_IMAGE_TIMEOUT_MS : MAKER_TIMEOUT_MS);
     err e = fill_request(s, m, r);
     if (!e)
         e = employ_maker(s, k, r);
@@ -322,6 +342,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
+/* Sessions' sandboxes, and what is left of a build whose maker died. */
+static bool is_listed(const struct makers *s, const char *id)
+{
+    return id_valid(str_of(id), "sess") || (id_valid(str_of(id), BUILD_ID) && !is_busy(s, id));
+}
+
 /* R35: the ids there are, in order; *out is an array of ID_MAX-byte names. */
 static err list_ids(const struct makers *s, char (**out)[ID_MAX], size_t *out_n)
 {
@@ -333,7 +359,7 @@ static err list_ids(const struct makers *s, char (**out)[ID_MAX], size_t *out_n)
     char(*ids)[ID_MAX] = NULL;
     size_t n = 0;
     for (struct dirent *d; (d = readdir(dir));) {
-        if (!id_valid(str_of(d->d_name), "sess"))
+        if (!is_listed(s, d->d_name))
             continue;
         ids = mem_realloc(ids, size_mul(n + 1, ID_MAX));
         snprintf(ids[n++], ID_MAX, "%.*s", ID_MAX - 1, d->d_name);
@@ -390,6 +416,8 @@ void makers_request(struct makers *s, const struct parent_message *m, int64_t no
         return;
     }
     err e = makers_check(m->verb, &m->sandbox.spec);
+    if (!e && m->verb == PARENT_IMAGE_PREPARE)
+        e = check_packages(&m->image);
     if (!e && s->waiting_count >= WAITING_MAX)
         e = fail(E_UNAVAILABLE, "%u sandbox requests wait already", s->waiting_count);
     if (e) {
@@ -434,6 +462,7 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
         [PARENT_SANDBOX_START] = "started",
         [PARENT_SANDBOX_STOP] = "stopped",
         [PARENT_SANDBOX_DESTROY] = "destroyed",
+        [PARENT_IMAGE_PREPARE] = "prepared an image for",
     };
     uint32_t verb = k->request.verb;
     if (verb == PARENT_SANDBOX_STATS)
@@ -446,21 +475,40 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
     log_bind(NULL, NULL);
 }
 
+/* The answer into *reply. E_NOT_FOUND: it was a note, which went its way. */
+static err receive(struct makers *s, struct maker *k, struct parent_message *reply)
+{
+    int fds[FD_PASS_MAX];
+    size_t n = 0;
+    TRY(fd_recv(k->fd, reply, sizeof *reply, &n, fds));
+    bool note = n == sizeof *reply && reply->verb == PARENT_NOTE_EGRESS;
+    if (note && fds[0] >= 0 && fds[1] >= 0)
+        s->o.way_out(s->o.arg, reply, fds, 2);
+    for (size_t i = 0; i < FD_PASS_MAX; i++)
+        fd_close(&fds[i]);
+    if (n != sizeof *reply)
+        return fail(E_INVALID, "an answer of %zu bytes", n);
+    return note ? fail(E_NOT_FOUND, "a note") : 0;
+}
+
 /* Without an answer nothing is said here: the exit status tells more (makers_exited). */
 static void take_answer(struct makers *s, struct maker *k, int64_t now_ms)
 {
     struct parent_message *reply = mem_alloc(sizeof *reply);
-    int fds[FD_PASS_MAX];
-    size_t n = 0;
     const char *id = k->request.sandbox.spec.id;
-    err e = fd_recv(k->fd, reply, sizeof *reply, &n, fds);
+    err e = receive(s, k, reply);
+    if (e == E_NOT_FOUND) { /* that was a note: the answer comes later */
+        mem_free(reply);
+        return;
+    }
     fd_close(&k->fd);
-    if (e || n != sizeof *reply) {
+    if (e) {
         mem_free(reply);
         return;
     }
     k->answered = true;
-    if (k->request.verb == PARENT_SANDBOX_DESTROY && reply->status == 0)
+    if (k->request.verb == PARENT_IMAGE_PREPARE ||
+        (k->request.verb == PARENT_SANDBOX_DESTROY && reply->status == 0))
         finish_destroy(s, id);
     if (k->request.verb == PARENT_SANDBOX_START && reply->status == 0)
         snprintf(reply->sandbox.socket, sizeof reply->sandbox.socket, "%s/sandboxes/%s/agent.sock",
@@ -497,7 +545,7 @@ void makers_exited(struct makers *s, pid_t pid, int status, int64_t now_ms)
         struct maker *k = &s->makers[i];
         if (k->pid != pid)
             continue;
-        if (k->fd >= 0) /* its answer may still be in the socket */
+        while (k->fd >= 0) /* its answer may still be in the socket */
             take_answer(s, k, now_ms);
         if (!k->answered)
             refuse(s, &k->request,

@@ -13,6 +13,7 @@
 
 #define MAKERS_MAX 8
 #define MAKER_TIMEOUT_MS 120000
+#define MAKER_IMAGE_TIMEOUT_MS PARENT_IMAGE_TIMEOUT_MS
 
 /* The answer to a request; `m` repeats its verb and id. */
 typedef void (*makers_reply)(void *arg, const struct parent_message *m);
@@ -27,7 +28,10 @@ struct makers_options {
     uid_t control_uid;
     bool uid_ranges; /* as root: 65536 ids for each sandbox */
     const char *const *role_args;
+    const char *allow_images; /* config.allow_images */
     makers_reply reply;
+    /* A maker's PARENT_NOTE_EGRESS, for the broker; the descriptors are borrowed. */
+    void (*way_out)(void *arg, const struct parent_message *m, const int *fds, size_t n);
     void *arg;
 };
 

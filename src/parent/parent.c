@@ -242,6 +242,13 @@ static void sandbox_replied(void *arg, const struct parent_message *m)
     send_to(&p->control, m, NULL, 0);
 }
 
+static void way_out_opened(void *arg, const struct parent_message *m, const int *fds, size_t n)
+{
+    struct parent *p = arg;
+    if (p->broker.pid)
+        send_to(&p->broker, m, fds, n);
+}
+
 static void on_open_credential(struct parent *p, struct child *from, struct parent_message *m)
 {
     struct parent_message *reply = mem_alloc(sizeof *reply);
@@ -272,6 +279,7 @@ static const struct {
     {PARENT_SANDBOX_STATS, true, false, on_sandbox},
     {PARENT_SANDBOX_FITS, true, false, on_sandbox},
     {PARENT_SANDBOX_LIST, true, false, on_sandbox},
+    {PARENT_IMAGE_PREPARE, true, false, on_sandbox},
     {PARENT_OPEN_CREDENTIAL, false, true, on_open_credential},
 };
 
@@ -563,7 +571,9 @@ static void set_up_children(struct parent *p)
                                  .control_uid = o->separate ? o->uid_base : geteuid(),
                                  .uid_ranges = o->separate,
                                  .role_args = o->role_args,
+                                 .allow_images = o->config.allow_images,
                                  .reply = sandbox_replied,
+                                 .way_out = way_out_opened,
                                  .arg = p});
 }
 

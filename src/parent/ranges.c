@@ -39,7 +39,7 @@ static void mark_used(DIR *dir, const char *data_dir, unsigned char *used)
 {
     for (struct dirent *d; (d = readdir(dir));) {
         uint32_t base;
-        if (id_valid(str_of(d->d_name), "sess") && range_read(data_dir, d->d_name, &base) == 0)
+        if (d->d_name[0] != '.' && range_read(data_dir, d->d_name, &base) == 0)
             used[(base - UID_FIRST) / UID_COUNT] = 1;
     }
 }

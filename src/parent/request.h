@@ -8,13 +8,15 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "sandbox/packages.h"
 #include "sandbox/provider.h"
 
 #include <stdio.h>
 
 #define PARENT_FD 3
 #define PARENT_TEXT_MAX 256
-#define PARENT_SEALED_MAX 8192 /* a sealed credential, and what comes out of it */
+#define PARENT_IMAGE_TIMEOUT_MS (30 * 60 * 1000) /* of PARENT_IMAGE_PREPARE, once it began */
+#define PARENT_SEALED_MAX 8192                   /* a sealed credential, and what comes out of it */
 
 enum parent_verb {
     /* role → parent, no reply: I am ready. The parent starts the next role when it hears this. */
@@ -35,6 +37,9 @@ enum parent_verb {
     PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status_of */
     /* sandbox.spec.memory_mib: would it fit beside what runs? (R51) Reserves nothing */
     PARENT_SANDBOX_FITS,
+    /* image.spec (id: build_…, image: what to start from), image.packages → reply image.spec.image:
+       its name in the store. May take long (sandbox/bake.h). */
+    PARENT_IMAGE_PREPARE,
     /* list.from = index → reply list.item.id of that one ("" past the end), list.total. Ask STATS,
        STOP or DESTROY with that id alone (R35) */
     PARENT_SANDBOX_LIST,
@@ -50,6 +55,9 @@ enum parent_verb {
     PARENT_NOTE_LISTEN,
     /* to control and broker: fd 0 = their stream socket to each other (again when one is new) */
     PARENT_NOTE_LINK,
+    /* maker → parent → broker: fd 0 = a socket that listens in a sandbox in which an image is made:
+       serve it as a proxy to the hosts of config.package_hosts until fd 1 hangs up */
+    PARENT_NOTE_EGRESS,
     /* to broker: host.id, host.tenant, fd 0 = listening gateway socket of that host; for a known id
        without fd: the tenant of its gateway is now host.tenant */
     PARENT_NOTE_GATEWAY,
@@ -74,6 +82,11 @@ struct parent_sandbox {
     char socket[108];
 };
 
+struct parent_image {
+    struct sandbox_spec spec;
+    char packages[PACKAGES_TEXT_MAX]; /* canonical (sandbox/packages.h) */
+};
+
 struct parent_credential {
     char session[ID_MAX];
     uint32_t length;
@@ -94,6 +107,9 @@ struct parent_config {
     unsigned char control_key[32];
     char allow_private[PARENT_TEXT_MAX * 4]; /* --allow-private as given, for the dial guard */
     uint64_t sandbox_memory_mib;             /* R51: for all sandboxes together */
+    /* Where packages come from: host[:port],… that the broker's proxy for builds lets through. */
+    char package_hosts[PARENT_TEXT_MAX * 4];
+    char allow_images[PARENT_TEXT_MAX * 4]; /* --allow-image (images/name.h), real paths */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */
 };
@@ -108,6 +124,7 @@ struct parent_message {
         struct parent_host host;
         struct parent_sandbox sandbox;
         struct sandbox_status status_of;
+        struct parent_image image;
         struct parent_credential credential;
         struct parent_config config;
         struct {

@@ -41,6 +41,7 @@ enum sandbox_state {
 struct sandbox_status {
     enum sandbox_state state;
     char id[ID_MAX], tenant[ID_MAX];
+    char image[SANDBOX_IMAGE_MAX];             /* as it was made from */
     int64_t started_at_ms;                     /* wall clock; 0 when not running */
     uint64_t memory_bytes, cpu_us, disk_bytes; /* 0 where not known */
     uint32_t pids;
@@ -96,6 +97,13 @@ struct sandbox_provider {
                   struct sandbox_status *out);
     /* Whether the sandbox in this folder runs, or a verb is at work on it. Never waits. */
     bool (*lives)(const char *dir);
+    /* Optional (NULL: this provider makes no images). *out_fd: a TCP socket that listens on
+       127.0.0.1:port inside the running sandbox. */
+    err (*listen)(const struct sandbox_spec *, const struct sandbox_place *, uint16_t port,
+                  int *out_fd);
+    /* Optional, with listen: the folder that holds what a stopped sandbox wrote over its image, as
+       overlayfs writes it, with ids from place->uid_base on (`out` has PATH_MAX bytes). */
+    err (*layer)(const struct sandbox_place *, char *out);
 };
 
 /* Every provider compiled in, best first, NULL at the end. */

@@ -10,6 +10,7 @@
 #include "sandbox/linux/cgroup.h"
 #include "sandbox/linux/image_host.h"
 #include "sandbox/linux/init.h"
+#include "sandbox/linux/inside.h"
 #include "sandbox/linux/probe.h"
 #include "sandbox/linux/userns.h"
 #include "sandbox/state.h"
@@ -325,6 +326,7 @@ static err linux_status(const struct sandbox_spec *spec, const struct sandbox_pl
         AUTO_FD init = -1;
         struct state_run run;
         snprintf(s.tenant, sizeof s.tenant, "%s", made.tenant);
+        snprintf(s.image, sizeof s.image, "%s", made.image);
         s.state = SANDBOX_STOPPED;
         if (read_started(place->dir, &run, &init)) {
             s.state = SANDBOX_CRASHED;
@@ -336,6 +338,25 @@ static err linux_status(const struct sandbox_spec *spec, const struct sandbox_pl
     }
     *out = s;
     return 0;
+}
+
+/* ---- making images ---- */
+
+static err linux_listen(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                        uint16_t port, int *out_fd)
+{
+    AUTO_FD init = -1;
+    struct state_run run;
+    if (!read_started(place->dir, &run, &init) || init < 0)
+        return fail(E_CLOSED, "the sandbox %s does not run", spec->id);
+    return inside_listen(init, port, out_fd);
+}
+
+static err linux_layer(const struct sandbox_place *place, char *out)
+{
+    return snprintf(out, PATH_MAX, "%s/fs/upper", place->dir) >= PATH_MAX
+               ? fail(E_INVALID, "the sandbox folder %s has too long a name", place->dir)
+               : 0;
 }
 
 /* Also touches the memory that a start will need: in a new process each first touch costs. */
@@ -360,4 +381,6 @@ const struct sandbox_provider sandbox_linux = {
     .destroy = linux_destroy,
     .status = linux_status,
     .lives = linux_lives,
+    .listen = linux_listen,
+    .layer = linux_layer,
 };
