@@ -194,6 +194,16 @@ export type Resources = {
     diskMiB?: number;
 } | null;
 
+/** Installed into a derived image when a session first needs it; sessions that wish for the same from the same image share it. Needs an `image` other than host. A failure is the session's error. */
+export type Packages = {
+    apt?: PackageNames;
+    npm?: PackageNames;
+    pip?: PackageNames;
+} | null;
+
+/** Names with at most a version: jq=1.6-2.1 (apt), typescript@5.4.2 (npm), requests==2.32.3 (pip) */
+export type PackageNames = string[] | null;
+
 /** This version gives sandboxes no network */
 export type Networking = {
     type: "none";
@@ -203,7 +213,7 @@ export type NullableNetworking = Networking | null;
 
 export type Seconds = number | null;
 
-/** host: the service's own /usr, read-only; else NAME[:TAG] of the image store (pi-managed image list) */
+/** host: the service's own /usr, read-only; NAME[:TAG] of the image store (pi-managed image list); or a dir:, tar: or oci: path beneath one that the operator allowed */
 export type Image = string;
 
 export type EnvironmentCreate = {
@@ -211,6 +221,7 @@ export type EnvironmentCreate = {
     type?: "cloud";
     image?: Image;
     resources?: Resources;
+    packages?: Packages;
     networking?: NullableNetworking;
     idleTimeout?: Seconds;
     maxDuration?: Seconds;
@@ -222,6 +233,7 @@ export type EnvironmentUpdate = {
     type?: "cloud";
     image?: Image;
     resources?: Resources;
+    packages?: Packages;
     networking?: NullableNetworking;
     idleTimeout?: Seconds;
     maxDuration?: Seconds;
@@ -234,6 +246,7 @@ export type Environment = {
     type: "cloud";
     image: Image;
     resources: Resources;
+    packages: Packages;
     networking: Networking;
     /** Seconds without a running turn until the sandbox is stopped; its files stay */
     idleTimeout: number;

@@ -12,7 +12,7 @@ allowed() { # folder → what it may include
     parent) echo base sandbox ;;
     broker) echo base parent ;;
     harness) echo base parent ;;
-    session) echo base db objects hands/frames.h sandbox parent broker harness ;;
+    session) echo base images/name.h db objects hands/frames.h sandbox parent broker harness ;;
     jobs | webhooks) echo base db objects session ;;
     api) echo base images/name.h db objects http sandbox parent broker harness session jobs webhooks ;;
     cli) echo base hands/frames.h images db objects http sandbox parent broker harness session api ;;

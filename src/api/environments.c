@@ -7,6 +7,7 @@
 #include "api/rows.h"
 #include "api/service.h"
 #include "images/name.h"
+#include "sandbox/packages.h"
 
 #define IDLE_TIMEOUT_S 300   /* R30 */
 #define MAX_DURATION_S 86400 /* R30 */
@@ -24,7 +25,11 @@ static void check_type(struct fields *f, const json_t *value)
 /* R32: whether the store has it shows when a sandbox is made; it may be imported until then. */
 static void check_image(struct fields *f, const json_t *value)
 {
+    const struct service *service = f->context;
     err e = image_name_check(json_string_value(value));
+    if (e == E_FORBIDDEN &&
+        image_path_allowed(json_string_value(value), service->config.allow_images))
+        return;
     if (e)
         fields_problem(f, e == E_FORBIDDEN ? "image_not_allowed" : "invalid_image", "%s",
                        err_text());
@@ -52,6 +57,37 @@ static void check_resources(struct fields *f, const json_t *value)
     require_enforced(f, value, "diskMiB", caps->limit_disk, service);
 }
 
+/* §6.2: names and versions only; what they are called inside is each package manager's affair. */
+static void check_packages_of(struct fields *f, enum package_kind kind, const json_t *value)
+{
+    err e = package_check(kind, (struct str){json_string_value(value), json_string_length(value)});
+    if (e)
+        fields_problem(f, "invalid_package", "%s", err_text());
+}
+
+static void check_apt(struct fields *f, const json_t *value)
+{
+    check_packages_of(f, PACKAGE_APT, value);
+}
+
+static void check_npm(struct fields *f, const json_t *value)
+{
+    check_packages_of(f, PACKAGE_NPM, value);
+}
+
+static void check_pip(struct fields *f, const json_t *value)
+{
+    check_packages_of(f, PACKAGE_PIP, value);
+}
+
+/* Right names only, so that what is wrong with one is told once. */
+static void check_packages(struct fields *f, const json_t *value)
+{
+    AUTO_BUF text = {0};
+    if (packages_canonical(value, &text) == E_TOO_LARGE)
+        fields_problem(f, "invalid_package", "%s", err_text());
+}
+
 /* The sandbox has no network at all; a policy that opens one would be a promise we cannot keep. */
 static void check_networking_type(struct fields *f, const json_t *value)
 {
@@ -71,6 +107,17 @@ static const struct field resources_fields[] = {
     {.name = "diskMiB", .kinds = FIELD_INT, .min = 1, .max = 1048576},
     {0},
 };
+
+static const struct field apt_field = {.kinds = FIELD_STRING, .check = check_apt};
+static const struct field npm_field = {.kinds = FIELD_STRING, .check = check_npm};
+static const struct field pip_field = {.kinds = FIELD_STRING, .check = check_pip};
+
+#define PACKAGES(kind)                                                                             \
+    {                                                                                              \
+        .name = #kind, .kinds = FIELD_ARRAY, .nullable = true, .max = PACKAGES_EACH_MAX,           \
+        .item = &kind##_field                                                                      \
+    }
+static const struct field packages_fields[] = {PACKAGES(apt), PACKAGES(npm), PACKAGES(pip), {0}};
 
 static const struct field networking_fields[] = {
     {.name = "type",
@@ -106,7 +153,11 @@ static const struct field shared_fields[] = {
      .nullable = true,
      .min = 1,
      .max = DURATION_LIMIT_S},
-    {.name = "packages", .not_supported = "leave it out"},
+    {.name = "packages",
+     .kinds = FIELD_OBJECT,
+     .nullable = true,
+     .members = packages_fields,
+     .check = check_packages},
     {.name = "mounts", .not_supported = "leave it out"},
     {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
     {0},
@@ -140,8 +191,9 @@ static json_t *default_of(const char *member)
 /* Omitted = kept, null = back to the default, a value = replaced whole. */
 static void apply(json_t *definition, const json_t *changes)
 {
-    static const char *const members[] = {"name",       "type",        "image",       "resources",
-                                          "networking", "idleTimeout", "maxDuration", "metadata"};
+    static const char *const members[] = {"name",        "type",        "image",
+                                          "resources",   "packages",    "networking",
+                                          "idleTimeout", "maxDuration", "metadata"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         json_t *value = json_object_get(changes, members[i]);
         if (value && !json_is_null(value))
@@ -237,7 +289,29 @@ static err name_taken(err e, const json_t *definition)
                    json_get_c(definition, "name"));
 }
 
+/* Of the whole definition: an update may bring only one of the two. */
+static err check_packages_fit(struct ctx *ctx, const json_t *definition)
+{
+    AUTO_BUF packages = {0};
+    TRY(packages_canonical(json_object_get(definition, "packages"), &packages));
+    if (packages.n == 0 || strcmp(json_get_c(definition, "image"), "host") != 0)
+        return 0;
+    static const char why[] =
+        "packages are installed into an image of the store; `host` is this machine's own /usr";
+    problem_add(ctx, "/packages", "%s", why);
+    return fail_as(E_INVALID, "packages_need_image", "%s", why);
+}
+
 /* Handlers */
+
+static err insert(struct ctx *ctx, struct db_conn *c, const struct environment *n)
+{
+    err e = db_exec(c, sql_insert,
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(n->id), DB_S(json_get_str(ctx->json, "name")),
+                            DB_S(json_write_arena(n->definition, ctx->arena)), DB_I(n->created_at)),
+                    NULL);
+    return name_taken(e, n->definition);
+}
 
 static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
@@ -247,12 +321,10 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
         .definition = json_object(), .created_at = now, .updated_at = now, .archived_at = -1};
     id_new("env", now, n.id);
     apply(n.definition, ctx->json);
-    err e = db_exec(c, sql_insert,
-                    DB_ARGS(DB_C(ctx->tenant), DB_C(n.id), DB_S(json_get_str(ctx->json, "name")),
-                            DB_S(json_write_arena(n.definition, ctx->arena)), DB_I(now)),
-                    NULL);
+    err e = check_packages_fit(ctx, n.definition);
+    if (!e)
+        e = insert(ctx, c, &n);
     if (e) {
-        e = name_taken(e, n.definition);
         json_decref(n.definition);
         return e;
     }
@@ -271,6 +343,7 @@ static err update(struct ctx *ctx, struct db_conn *c, struct environment *n)
         return fail_as(E_CONFLICT, "environment_archived",
                        "the environment is archived and cannot change");
     apply(n->definition, ctx->json);
+    TRY(check_packages_fit(ctx, n->definition));
     n->updated_at = clock_wall_ms(ctx->clock);
     err e =
         db_exec(c, sql_update,

@@ -52,7 +52,9 @@ static json_t *sandbox_json(const struct service *service, const struct session_
                           "state", state_words[status->state]);
     json_object_set_new(j, "reason",
                         status->reason[0] ? json_str(str_of(status->reason)) : json_null());
-    json_object_set_new(j, "image", environment_member(row, "image"));
+    json_object_set_new(j, "image",
+                        status->image[0] ? json_str(str_of(status->image))
+                                         : environment_member(row, "image"));
     json_object_set_new(j, "resources", environment_member(row, "resources"));
     json_object_set_new(j, "limits",
                         !runs                     ? json_null()

@@ -217,13 +217,19 @@ static void relay(const struct egress *e, struct pipe_half half[2])
     }
 }
 
-static void say(int client, const char *status, const char *text)
+/* The reason phrase is what package managers show. */
+static void say(int client, int status, const char *text)
 {
     AUTO_BUF reply = {0};
+    buf_printf(&reply, "HTTP/1.1 %d %s\r\n", status, text);
+    for (size_t i = 0; i < reply.n - 2; i++) {
+        if ((unsigned char)reply.p[i] < ' ')
+            reply.p[i] = ' ';
+    }
     buf_printf(&reply,
-               "HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %zu\r\n"
-               "Connection: close\r\n\r\n%s\n",
-               status, strlen(text) + 1, text);
+               "Content-Type: text/plain\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s\n",
+               strlen(text) + 1, text);
+    log_info("the proxy for builds answers %d: %s", status, text);
     fd_write_full(client, reply.p, reply.n);
 }
 
@@ -233,16 +239,15 @@ static void exchange(struct egress *e, int client, const struct egress_request *
     static const char established[] = "HTTP/1.1 200 Connection established\r\n\r\n";
     AUTO_FD server = -1;
     if (!egress_allows(e->rules->hosts, r->url.host, r->url.port)) {
-        log_info("a build may not reach %s:%d", r->url.host, r->url.port);
         fail(E_FORBIDDEN,
              "%s port %d is not among the hosts packages may come from "
              "(--package-hosts)",
              r->url.host, r->url.port);
-        say(client, "403 Forbidden", err_text());
+        say(client, 403, err_text());
         return;
     }
     if (dial_connect(e->rules->guard, DIAL_FETCH, &r->url, CONNECT_MS, e->lifeline, &server)) {
-        say(client, "502 Bad Gateway", err_text());
+        say(client, 502, err_text());
         return;
     }
     struct pipe_half *half = mem_alloc(2 * sizeof *half);
@@ -302,7 +307,7 @@ static void serve_client(struct egress *e, int client)
     if (!failed)
         exchange(e, client, &r, (struct str){head.p + n, head.n - n});
     else if (failed != E_CLOSED)
-        say(client, "400 Bad Request", err_text());
+        say(client, 400, err_text());
     arena_free(arena);
 }
 

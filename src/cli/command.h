@@ -56,7 +56,7 @@ extern const struct command serve_command, init_command, key_create_command, key
     key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
     sandbox_remove_command, sandbox_run_command, sandbox_exec_command, sandbox_shell_command,
     sandbox_tool_command, doctor_command, export_command, image_import_command, image_build_command,
-    image_list_command, image_remove_command, guard_command;
+    image_list_command, image_prune_command, image_remove_command, guard_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

@@ -238,6 +238,39 @@ static int run_remove(const struct invocation *call)
     return finish(call, remove_image(call));
 }
 
+/* ---- prune ---- */
+
+/* Names of the images to remove: the store is not changed while it is read. */
+static err collect_unused(void *arg, const struct image_listed *i)
+{
+    struct buf *names = arg;
+    if (i->holders == 0 && image_is_derived(&i->image.name))
+        buf_printf(names, "%s:%s\n", i->image.name.name, i->image.name.tag);
+    return 0;
+}
+
+static err prune_images(const struct invocation *call)
+{
+    char images[PATH_MAX];
+    AUTO_BUF names = {0};
+    TRY(images_folder(call, images));
+    TRY(image_list(images, collect_unused, &names));
+    size_t removed = 0;
+    for (char *rest = names.p, *name; (name = strsep(&rest, "\n")) && *name; removed++) {
+        uint64_t holders;
+        err e = image_remove(images, name, &holders);
+        if (e && e != E_NOT_FOUND)
+            return e;
+    }
+    printf("%zu images removed\n", removed);
+    return 0;
+}
+
+static int run_prune(const struct invocation *call)
+{
+    return finish(call, prune_images(call));
+}
+
 /* ---- commands ---- */
 
 #define OPTION_LIMITS                                                                              \
@@ -282,4 +315,12 @@ const struct command image_remove_command = {
     .summary = "Removes an image.",
     .options = remove_options,
     .run = run_remove,
+};
+const struct command image_prune_command = {
+    .name = "image prune",
+    .arguments = "",
+    .summary = "Removes images made for environments that no sandbox uses.",
+    .details = "Made again when one is needed: packages are installed anew, paths imported anew.",
+    .options = remove_options,
+    .run = run_prune,
 };

@@ -35,8 +35,8 @@ static const struct command *const commands[] = {
     &key_create_command,   &key_list_command,     &key_revoke_command,     &tenant_create_command,
     &tenant_list_command,  &sandbox_run_command,  &sandbox_exec_command,   &sandbox_shell_command,
     &sandbox_tool_command, &sandbox_list_command, &sandbox_remove_command, &image_import_command,
-    &image_build_command,  &image_list_command,   &image_remove_command,   &guard_command,
-    &version_command,
+    &image_build_command,  &image_list_command,   &image_remove_command,   &image_prune_command,
+    &guard_command,        &version_command,
 };
 enum {
     COMMAND_COUNT = sizeof commands / sizeof(const struct command *)

@@ -73,6 +73,11 @@ err image_name_check(const char *image)
     return image_name_parse(image, &ignored);
 }
 
+bool image_is_derived(const struct image_name *n)
+{
+    return strcmp(n->name, IMAGE_NAME_BAKED) == 0 || strcmp(n->name, IMAGE_NAME_LOCAL) == 0;
+}
+
 static bool is_clean_path(struct str path)
 {
     if (path.n == 0 || path.p[0] != '/')

@@ -21,6 +21,11 @@ err image_name_parse(const char *ref, struct image_name *out);
 /* E_INVALID unless `image` is what an environment may name: host, or a name of the store.
    E_FORBIDDEN for dir:, tar: and oci: paths, which an admin would have to allow. */
 err image_name_check(const char *image);
+/* Images that the service makes for environments (sandbox/bake.h). */
+#define IMAGE_NAME_BAKED "baked" /* with packages */
+#define IMAGE_NAME_LOCAL "local" /* imported from an allowed path */
+bool image_is_derived(const struct image_name *n);
+
 /* True for dir:, tar: and oci: with an absolute path without . and .. that is, or lies beneath, one
    of the comma-separated absolute paths of `allowed` (--allow-image). */
 bool image_path_allowed(const char *image, const char *allowed);

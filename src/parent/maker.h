@@ -18,7 +18,6 @@ struct maker_request {
     uint32_t uid_base;
     char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX], sandboxes[PATH_MAX];
     uint64_t memory_mib; /* for all sandboxes; 0: not counted */
-    char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX];
     char packages[PACKAGES_TEXT_MAX], allow_images[PARENT_TEXT_MAX * 4]; /* IMAGE_PREPARE */
 };
 

@@ -462,7 +462,7 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
         [PARENT_SANDBOX_START] = "started",
         [PARENT_SANDBOX_STOP] = "stopped",
         [PARENT_SANDBOX_DESTROY] = "destroyed",
-        [PARENT_IMAGE_PREPARE] = "prepared an image for",
+        [PARENT_IMAGE_PREPARE] = "used to make an image",
     };
     uint32_t verb = k->request.verb;
     if (verb == PARENT_SANDBOX_STATS)

@@ -24,8 +24,6 @@
 #include "sandbox/exec.h"
 #include "sandbox/packages.h"
 
-#define BAKED "baked"
-#define LOCAL "local"
 #define KEY_HEX 32             /* of the sha256, in names */
 #define RECIPE "1"             /* raise when scripts or layers change what comes out */
 #define OUTPUT_MAX 4096        /* the end of what a package manager said */
@@ -95,7 +93,7 @@ static err import_path(const struct bake_request *r, char out_image[SANDBOX_IMAG
                (unsigned long long)st.st_dev, (unsigned long long)st.st_ino, (long long)st.st_size,
                (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     key_of(buf_str(&text), key);
-    name_of(LOCAL, key, out_image);
+    name_of(IMAGE_NAME_LOCAL, key, out_image);
     if (image_resolve(r->place.images, out_image, &image) == 0)
         return 0;
     struct import_job j = {.r = r, .ref = out_image};
@@ -289,10 +287,11 @@ static err fill(const struct bake_request *r, const struct image *base, const ch
     int n = snprintf(source, sizeof source, "%s + %s", r->spec.image, r->packages);
     for (int i = 0; i < n && i < (int)sizeof source - 1; i++)
         source[i] = source[i] == '\n' ? ' ' : source[i];
-    return image_meta_write(
-        s->path,
-        &(struct image_meta){
-            .name = BAKED, .digest = key, .source = source, .architecture = "", .counts = counts});
+    return image_meta_write(s->path, &(struct image_meta){.name = IMAGE_NAME_BAKED,
+                                                          .digest = key,
+                                                          .source = source,
+                                                          .architecture = "",
+                                                          .counts = counts});
 }
 
 static err commit(const struct bake_request *r, const struct image *base, const char *key,
@@ -342,7 +341,7 @@ static err bake_packages(const struct bake_request *r, char out_image[SANDBOX_IM
     char key[IMAGE_DIGEST_MAX + 1];
     struct image there;
     TRY(derived_key(r, key));
-    name_of(BAKED, key, out_image);
+    name_of(IMAGE_NAME_BAKED, key, out_image);
     if (image_resolve(r->place.images, out_image, &there) == 0)
         return 0;
     err e = build(r, key, out_image);

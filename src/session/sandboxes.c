@@ -5,6 +5,9 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "images/name.h"
+#include "sandbox/packages.h"
+#include "session/images.h"
 #include "session/store.h"
 
 #include <stdio.h>
@@ -20,6 +23,7 @@ struct entry {
     pthread_mutex_t verb_lock; /* guards what follows */
     bool running;
     char socket[108];
+    char image[SANDBOX_IMAGE_MAX]; /* that it was last started from; "" before */
 };
 
 struct sandboxes {
@@ -27,6 +31,7 @@ struct sandboxes {
     struct db *db;
     const struct clock *clock;
     struct samples *samples;
+    struct images *images;
     pthread_mutex_t table_lock; /* guards entries and their `users` */
     struct entry *entries;
 };
@@ -39,6 +44,7 @@ struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db,
     s->db = db;
     s->clock = clock;
     s->samples = samples_new();
+    s->images = images_new(parent, clock);
     pthread_mutex_init(&s->table_lock, NULL);
     return s;
 }
@@ -55,6 +61,7 @@ void sandboxes_free(struct sandboxes *s)
     }
     pthread_mutex_destroy(&s->table_lock);
     samples_free(s->samples);
+    images_free(s->images);
     mem_free(s);
 }
 
@@ -146,33 +153,71 @@ static err refuse_deleted(struct sandboxes *s, const char *session)
     return x.exists ? 0 : fail_as(E_NOT_FOUND, "session_not_found", "the session was deleted");
 }
 
-static err start_locked(struct sandboxes *s, struct entry *e, const char *environment_json)
+/* What the sandbox is made from: a name of the store. One that was made already stays with its
+   image, whatever became of the names since. Without the entry's lock, as it may take minutes. */
+static err choose_image(struct sandboxes *s, const char *environment_json,
+                        struct sandbox_spec *spec)
+{
+    AUTO_JSON environment = json_loads(environment_json, JSON_ALLOW_NUL, NULL);
+    AUTO_BUF packages = {0};
+    struct sandbox_status made;
+    TRY(packages_canonical(json_object_get(environment, "packages"), &packages));
+    if (packages.n == 0 && image_name_check(spec->image) != E_FORBIDDEN)
+        return 0;
+    TRY(sandboxes_measure(s, spec->id, &made));
+    if (made.state == SANDBOX_NONE || made.image[0] == 0)
+        return images_prepare(s->images, spec->tenant, spec->image, buf_str(&packages).p,
+                              spec->image);
+    memcpy(spec->image, made.image, sizeof spec->image);
+    return 0;
+}
+
+static err start_locked(struct sandboxes *s, struct entry *e, const struct sandbox_spec *wanted)
 {
     TRY(refuse_deleted(s, e->session));
+    const struct sandbox_spec spec = *wanted;
     struct parent_message m = {.verb = PARENT_SANDBOX_CREATE};
-    fill_spec(&m.sandbox.spec, e->tenant, e->session, environment_json);
-    struct sandbox_spec spec = m.sandbox.spec;
+    m.sandbox.spec = spec;
     TRY(parent_call(s->parent, &m, NULL));
     m = (struct parent_message){.verb = PARENT_SANDBOX_START};
     m.sandbox.spec = spec;
     TRY(parent_call(s->parent, &m, NULL));
     snprintf(e->socket, sizeof e->socket, "%s", m.sandbox.socket);
+    memcpy(e->image, spec.image, sizeof e->image);
     e->running = true;
     return record_state(s, e->tenant, e->session, "running");
+}
+
+/* Once started here, what it was made from is known: stopped by whomever meanwhile or not. */
+static bool knows_image(struct entry *e, struct sandbox_spec *spec)
+{
+    AUTO_LOCK(&e->verb_lock);
+    if (e->image[0])
+        memcpy(spec->image, e->image, sizeof spec->image);
+    return e->image[0] != 0;
+}
+
+static err start_entry(struct sandboxes *s, struct entry *e, const struct sandbox_spec *spec,
+                       char out_socket[108], bool *out_fresh)
+{
+    AUTO_LOCK(&e->verb_lock);
+    bool fresh = !e->running;
+    if (fresh)
+        TRY(start_locked(s, e, spec));
+    memcpy(out_socket, e->socket, sizeof e->socket);
+    *out_fresh = fresh;
+    return 0;
 }
 
 err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
                     const char *environment_json, char out_socket[108], bool *out_fresh)
 {
     struct entry *e = take_entry(s, tenant, session);
-    pthread_mutex_lock(&e->verb_lock);
-    bool fresh = !e->running;
-    err failed = fresh ? start_locked(s, e, environment_json) : 0;
-    if (!failed) {
-        memcpy(out_socket, e->socket, sizeof e->socket);
-        *out_fresh = fresh;
-    }
-    pthread_mutex_unlock(&e->verb_lock);
+    struct sandbox_spec spec;
+    fill_spec(&spec, tenant, session, environment_json);
+    err failed = knows_image(e, &spec) ? 0 : choose_image(s, environment_json, &spec);
+    if (!failed)
+        failed = start_entry(s, e, &spec, out_socket, out_fresh);
     if (failed) /* else the caller's use keeps it, until sandboxes_release */
         drop_entry(s, e);
     return failed;

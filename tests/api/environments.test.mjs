@@ -20,7 +20,7 @@ test("create answers 201 with the resource and its defaults", async () => {
     const made = reply.body;
     assert.match(made.id, /^env_[0-9A-HJKMNP-TV-Z]{26}$/);
     assert.deepEqual(made, {
-        id: made.id, name: body.name, type: "cloud", image: "host", resources: null,
+        id: made.id, name: body.name, type: "cloud", image: "host", resources: null, packages: null,
         networking: { type: "none" }, idleTimeout: 300, maxDuration: 86400, metadata: {},
         createdAt: made.createdAt, updatedAt: made.createdAt, archivedAt: null,
     });
@@ -42,7 +42,7 @@ const refused = [
     ["limited networking", environmentBody({ networking: { type: "limited", allowedHosts: ["a"] } }),
         ["/networking/type", "/networking/allowedHosts"], "not_supported"],
     ["networking without a type", environmentBody({ networking: {} }), ["/networking/type"]],
-    ["packages", environmentBody({ packages: ["jq"] }), ["/packages"], "not_supported"],
+    ["packages", environmentBody({ packages: ["jq"] }), ["/packages"]],
     ["mounts", environmentBody({ mounts: [{ source: "/" }] }), ["/mounts"], "not_supported"],
     ["no time at all", environmentBody({ idleTimeout: 0 }), ["/idleTimeout"]],
     ["half a second", environmentBody({ idleTimeout: 0.5 }), ["/idleTimeout"]],

@@ -61,7 +61,8 @@ async function agents(service) {
 }
 
 async function environments(service) {
-    const full = { type: "cloud", image: "host", resources: null, networking: { type: "none" },
+    const packages = { apt: ["jq"], npm: ["typescript@5.4.2"], pip: ["requests==2.32.3"] };
+    const full = { type: "cloud", image: "debian", packages, resources: null, networking: { type: "none" },
         idleTimeout: 60, maxDuration: 3600, metadata: { a: "b" } };
     const { id, name } = await service.ok("POST", "/v1/environments", environmentBody(full),
         { headers: { "idempotency-key": "tour" } });
