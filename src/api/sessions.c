@@ -166,16 +166,17 @@ static err read_environment(struct db_conn *c, void *arg)
     return 0;
 }
 
-/* R51. One that cannot be found is reported by the creation itself. */
+/* R51. An environment that cannot be found is reported by the creation itself; a sandbox that
+   cannot be made for other reasons, by session.error when it is needed. */
 static err check_capacity(struct ctx *ctx)
 {
     struct session_row row = {0};
     if (db_read(ctx->service->db, read_environment, &(struct find){.ctx = ctx, .row = &row}))
         return 0;
-    err e = session_fits(ctx->service->sessions, row.environment_json);
-    if (e == E_QUOTA)
-        reply_header(ctx, "Retry-After", CAPACITY_RETRY_S);
-    return e;
+    if (session_fits(ctx->service->sessions, row.environment_json) != E_QUOTA)
+        return 0;
+    reply_header(ctx, "Retry-After", CAPACITY_RETRY_S);
+    return E_QUOTA;
 }
 
 static err sessions_create(struct ctx *ctx)

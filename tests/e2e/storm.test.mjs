@@ -134,7 +134,8 @@ describe("storms", { skip: serviceMissing }, () => {
         });
         await (await job.session()).run(`${call("echo hi")} THEN SAY done`); // whatever was under way is over
         const live = (await service.ok("GET", "/v1/sessions?limit=100")).data.map((one) => one.id);
-        const left = readdirSync(path.join(service.data, "sandboxes")).filter((id) => !live.includes(id));
+        const left = readdirSync(path.join(service.data, "sandboxes"))
+            .filter((id) => !id.startsWith(".") && !live.includes(id));
         assert.deepEqual(left, []);
     });
 

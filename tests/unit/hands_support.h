@@ -59,8 +59,10 @@ _Noreturn static inline void hands_exec(int listener)
     char *env[] = {home, "PI_SESSION_ID=secret", NULL};
     int folder = hands_image[0] ? open(hands_image, O_RDONLY | O_DIRECTORY) : -1;
     snprintf(image, sizeof image, "%d", folder);
-    execle("build/pi-hands", "pi-hands", number, "--rg", rg, folder < 0 ? NULL : "--image", image,
-           NULL, env);
+    char *with_image[] = {"pi-hands", number, "--rg", rg, "--image", image, NULL};
+    if (folder < 0)
+        with_image[4] = NULL;
+    execve("build/pi-hands", with_image, env);
     _exit(127);
 }
 
