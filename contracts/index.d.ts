@@ -186,7 +186,7 @@ export type Agent = {
     archivedAt: NullableTime;
 };
 
-/** Limits of the sandbox. One that the provider cannot enforce on this host is refused. */
+/** Limits of the sandbox. One that the provider cannot enforce on this host is refused, unless the service was started with --allow-unenforced-limits. */
 export type Resources = {
     cpus?: number;
     memoryMiB?: number;

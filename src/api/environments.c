@@ -39,11 +39,12 @@ static void check_image(struct fields *f, const json_t *value)
 static void require_enforced(struct fields *f, const json_t *resources, const char *name,
                              bool enforced, const struct service *service)
 {
-    if (json_object_get(resources, name) == NULL || enforced)
+    if (json_object_get(resources, name) == NULL || enforced || service->config.allow_unenforced)
         return;
     const char *reason = service->config.caps.reason;
     fields_problem_at(f, name, "limits_not_enforced",
-                      "the sandbox provider %s cannot enforce this limit here%s%s; leave it out",
+                      "the sandbox provider %s cannot enforce this limit here%s%s; leave it out, "
+                      "or start the service with --allow-unenforced-limits",
                       service->config.provider, reason[0] ? ": " : "", reason);
 }
 
@@ -102,9 +103,9 @@ static const char *const networking_types[] = {"none", "unrestricted", "limited"
 
 static const struct field resources_fields[] = {
     {.name = "cpus", .kinds = FIELD_NUMBER, .min = 0.05, .max = 64},
-    {.name = "memoryMiB", .kinds = FIELD_INT, .min = 16, .max = 262144},
-    {.name = "pids", .kinds = FIELD_INT, .min = 8, .max = 4194304},
-    {.name = "diskMiB", .kinds = FIELD_INT, .min = 1, .max = 1048576},
+    {.name = "memoryMiB", .kinds = FIELD_INT, .min = 32, .max = 262144},
+    {.name = "pids", .kinds = FIELD_INT, .min = 16, .max = 4194304},
+    {.name = "diskMiB", .kinds = FIELD_INT, .min = 16, .max = 1048576},
     {0},
 };
 

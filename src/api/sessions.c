@@ -46,11 +46,19 @@ static const struct field create_fields[] = {
 
 /* Showing */
 
+static bool wants_disk_limit(const struct session_row *row)
+{
+    AUTO_JSON environment =
+        row->environment_json ? json_loads(row->environment_json, JSON_ALLOW_NUL, NULL) : NULL;
+    return json_get_int(json_object_get(environment, "resources"), "diskMiB", 0) > 0;
+}
+
 json_t *session_json(const struct service *service, const struct session_row *row)
 {
     json_t *j = session_row_json(row);
     const struct sandbox_caps *caps = &service->config.caps;
-    bool enforced = caps->limit_memory && caps->limit_cpu && caps->limit_pids;
+    bool enforced = caps->limit_memory && caps->limit_cpu && caps->limit_pids &&
+                    (caps->limit_disk || !wants_disk_limit(row));
     json_object_set_new(j, "sandbox",
                         json_pack("{s:s, s:b, s:s, s:s}", "provider", service->config.provider,
                                   "ownKernel", caps->own_kernel, "limits",

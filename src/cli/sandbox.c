@@ -52,8 +52,12 @@ static err show(const struct invocation *call, struct box *b)
         return 0;
     }
     AUTO_BUF text = {0};
-    AUTO_JSON j = json_pack("{s:s, s:s?, s:s, s:s, s:s}", "id", b->spec.id, "name", name,
-                            "provider", b->provider->name, "state", state, "reason", status.reason);
+    AUTO_JSON j =
+        json_pack("{s:s, s:s?, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:i}", "id", b->spec.id, "name",
+                  name, "provider", b->provider->name, "state", state, "reason", status.reason,
+                  "limitsEnforced", status.limits_enforced, "diskBytes",
+                  (json_int_t)status.disk_bytes, "memoryBytes", (json_int_t)status.memory_bytes,
+                  "cpuUs", (json_int_t)status.cpu_us, "pids", (int)status.pids);
     json_write(j, &text);
     printf("%s\n", text.p);
     return 0;

@@ -53,6 +53,7 @@ err box_open_data(const struct invocation *call, bool make, struct box *out)
                         .provider = sandbox_providers[0],
                         .runtime = option_value(call, "runtime")};
     TRY(sandbox_memory_option(call, &out->place.memory_mib));
+    out->place.allow_unenforced = option_flag(call, "allow-unenforced-limits");
     if (!make)
         TRY(check_data(data));
     TRY(find_control(data, &out->place.socket_owner));
@@ -242,10 +243,19 @@ static err make_in_folder(struct box *b)
     return in_maker(b, verb_make);
 }
 
-err box_make(struct box *b, const char *name, const char *image)
+static void set_limits(struct sandbox_spec *spec, const struct sandbox_spec *limits)
+{
+    spec->memory_mib = limits->memory_mib;
+    spec->pids = limits->pids;
+    spec->disk_mib = limits->disk_mib;
+    spec->cpu_milli = limits->cpu_milli;
+}
+
+err box_make(struct box *b, const char *name, const char *image, const struct sandbox_spec *limits)
 {
     TRY(box_name_check(name));
     TRY(point_at_name(b, name));
+    set_limits(&b->spec, limits);
     if (strlen(image) >= sizeof b->spec.image)
         return fail(E_INVALID, "the name of the image is too long");
     snprintf(b->spec.image, sizeof b->spec.image, "%s", image);

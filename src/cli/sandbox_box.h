@@ -25,7 +25,7 @@ struct box {
 
 /* The options that `call` must have. */
 #define BOX_OPTIONS                                                                                \
-    OPTION_DATA, OPTION_SANDBOX_MEMORY,                                                            \
+    OPTION_DATA, OPTION_SANDBOX_MEMORY, OPTION_ALLOW_UNENFORCED,                                   \
     {                                                                                              \
         "runtime", "DIR", NULL, "Node, Pi and ripgrep; default: beside the program"                \
     }
@@ -46,8 +46,9 @@ const char *box_name_of(const char *tenant);
 err box_point(struct box *b, const char *id);
 /* Points at the sandbox with this name or session id and reads what it was made of. */
 err box_find(struct box *b, const char *name);
-/* Makes and starts a new one. E_CONFLICT when there is one with this name. */
-err box_make(struct box *b, const char *name, const char *image);
+/* Makes and starts a new one with the limits of `limits`. E_CONFLICT when there is one with this
+   name. */
+err box_make(struct box *b, const char *name, const char *image, const struct sandbox_spec *limits);
 /* Starts it unless it runs. */
 err box_start(struct box *b);
 err box_destroy(struct box *b);

@@ -107,7 +107,9 @@ static void tell_kept(const struct box *b)
 
 static int run_in_new(const struct invocation *call, struct box *b, const char *name, int signals)
 {
-    if (box_make(b, name, option_value(call, "image")))
+    struct sandbox_spec limits = {0};
+    if (sandbox_limit_options(call, &limits) ||
+        box_make(b, name, option_value(call, "image"), &limits))
         return failed(call);
     int status = run_program(call, b, signals);
     if (option_flag(call, "keep")) {
@@ -250,6 +252,7 @@ static const struct option run_options[] = {
     {"name", "NAME", NULL, "call it this, to find it again; default: a new name"},
     {"keep", NULL, NULL, "leave it running instead of removing it"},
     {"json", NULL, NULL, "print status, output and time as one JSON object at the end"},
+    OPTIONS_SANDBOX_LIMITS,
     BOX_OPTIONS,
     {0},
 };

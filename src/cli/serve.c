@@ -26,6 +26,7 @@ static const struct option options[] = {
     {"insecure", NULL, NULL, "listen off loopback without TLS (behind a TLS proxy)"},
     {"sandbox", "PROVIDER", "auto", "where tools run: auto, or a provider that doctor lists"},
     OPTION_SANDBOX_MEMORY,
+    OPTION_ALLOW_UNENFORCED,
     {"allow-private", "HOST[:PORT],…", NULL,
      "private hosts that may be dialled, e.g. a local model"},
     {"allow-image", "PATH,…", NULL,
@@ -38,6 +39,7 @@ static err choose_provider(const struct invocation *call, struct parent_config *
 {
     const struct sandbox_provider *provider = NULL;
     TRY(sandbox_memory_option(call, &config->sandbox_memory_mib));
+    config->allow_unenforced = option_flag(call, "allow-unenforced-limits");
     TRY(sandbox_provider_choose(option_value(call, "sandbox"), &provider));
     snprintf(config->provider, sizeof config->provider, "%s", provider->name);
     provider->probe(&config->caps);

@@ -42,6 +42,7 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
         .runtime = r->runtime,
         .images = r->images,
         .memory_mib = r->memory_mib,
+        .allow_unenforced = r->allow_unenforced,
         .sandboxes = r->sandboxes,
     };
     switch (r->verb) {

@@ -19,6 +19,7 @@ struct maker_request {
     char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX], sandboxes[PATH_MAX];
     uint64_t memory_mib; /* for all sandboxes; 0: not counted */
     char packages[PACKAGES_TEXT_MAX], allow_images[PARENT_TEXT_MAX * 4]; /* IMAGE_PREPARE */
+    bool allow_unenforced;
 };
 
 int maker_main(void);

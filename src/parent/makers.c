@@ -184,6 +184,7 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         .grace_ms = m->sandbox.grace_ms,
         .socket_owner = s->o.control_uid,
         .memory_mib = s->o.memory_mib,
+        .allow_unenforced = s->o.allow_unenforced,
     };
     if (m->verb == PARENT_IMAGE_PREPARE) {
         memcpy(r->packages, m->image.packages, sizeof r->packages);

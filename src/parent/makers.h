@@ -25,6 +25,7 @@ struct makers_options {
     const char *runtime_dir; /* real path */
     const char *provider;
     uint64_t memory_mib; /* R51: for all sandboxes together; 0: not counted */
+    bool allow_unenforced;
     uid_t control_uid;
     bool uid_ranges; /* as root: 65536 ids for each sandbox */
     const char *const *role_args;

@@ -568,6 +568,7 @@ static void set_up_children(struct parent *p)
                                  .runtime_dir = o->runtime_dir,
                                  .provider = o->config.provider,
                                  .memory_mib = o->config.sandbox_memory_mib,
+                                 .allow_unenforced = o->config.allow_unenforced,
                                  .control_uid = o->separate ? o->uid_base : geteuid(),
                                  .uid_ranges = o->separate,
                                  .role_args = o->role_args,

@@ -69,6 +69,9 @@ struct sandbox_place {
     /* R51: what all sandboxes of this data directory may be promised together; 0: not counted. */
     uint64_t memory_mib;
     const char *sandboxes; /* DATA/sandboxes, where it is counted (ledger.h) */
+    /* Otherwise a limit that the spec asks for and nothing enforces here is E_INVALID
+       (limits_not_enforced). */
+    bool allow_unenforced;
 };
 
 static inline uint32_t sandbox_memory_mib(const struct sandbox_spec *spec)

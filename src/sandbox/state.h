@@ -7,7 +7,7 @@
 
 #include "sandbox/provider.h"
 
-#define STATE_CGROUPS_MAX 4
+#define STATE_CGROUPS_MAX 6
 #define STATE_BOOT_ID_MAX 40
 #define STATE_PATH_MAX 512
 

@@ -1,5 +1,6 @@
 // R51: sandboxes are promised no more memory than there is, however many ask at once. Beyond it a session cannot be
-// made, and a turn that needs a sandbox says why it has none.
+// made, and a turn that needs a sandbox says why it has none. A limit on disk space holds, or is refused, or is said not
+// to hold.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { startJob, textOf } from "../support/job.mjs";
@@ -58,5 +59,46 @@ describe("memory for sandboxes", { skip: serviceMissing }, () => {
         await job.service.kill9();
         await job.service.restart();
         assert.equal((await ask()).status, 429);
+    });
+});
+
+const isRoot = process.getuid() === 0;
+const refusesDisk = (reply) => {
+    assert.equal(reply.status, 400);
+    assert.equal(reply.body.code, "limits_not_enforced");
+    assert.match(reply.body.errors[0].message, /--allow-unenforced-limits/);
+};
+
+describe("disk space of a sandbox", { skip: serviceMissing }, () => {
+    test("a limit holds, and what is used is told", async (t) => {
+        const job = await startJob();
+        t.after(() => job.stop());
+        if (!isRoot) {
+            refusesDisk(await job.service.request("POST", "/v1/environments",
+                { body: { name: "small", resources: { diskMiB: 32 } } }));
+            return;
+        }
+        const session = await job.session({ environment: { resources: { diskMiB: 32 } } });
+        assert.equal(session.resource.sandbox.limits, "enforced");
+        const fill = JSON.stringify({ command: "head -c 64m /dev/zero >full; ls -s full | cut -d' ' -f1; rm full; head -c 8m /dev/zero >f; sync" });
+        const events = await session.run(`CALL bash ${fill} THEN SAY done`);
+        const text = textOf(events.find((event) => event.type === "agent.tool_result"));
+        assert.match(text, /No space left on device/);
+        const { usage, limits } = await job.service.ok("GET", `${session.path}/sandbox`);
+        assert.equal(limits, "enforced");
+        assert.ok(usage.diskBytes > 8 * 2 ** 20 && usage.diskBytes <= 32 * 2 ** 20, `${usage.diskBytes}`);
+        assert.ok(usage.cpuMs > 0);
+    });
+
+    test("what cannot hold is taken only where the operator allows it, and said", { skip: isRoot && "root can limit it" }, async (t) => {
+        const job = await startJob({ args: ["--allow-unenforced-limits"] });
+        t.after(() => job.stop());
+        const session = await job.session({ environment: { resources: { diskMiB: 32 } } });
+        assert.equal(session.resource.sandbox.limits, "none");
+        const events = await session.run('CALL bash {"command":"echo here"} THEN SAY done');
+        assert.match(textOf(events.find((event) => event.type === "agent.tool_result")), /^here/);
+        const { limits, reason } = await job.service.ok("GET", `${session.path}/sandbox`);
+        assert.equal(limits, "none");
+        assert.match(reason, /disk/);
     });
 });

@@ -74,7 +74,7 @@ const told = (results) => results.map(({ name, detail }) => `${name}: ${detail}`
 
 // In a mount namespace of its own, so that its mounts are nobody else's; with a listening socket left open.
 async function attackFreely(...names) {
-    const args = ["--mount", "--propagation", "private", ATTACK, ...names, 
+    const args = ["--mount", "--propagation", "private", "--wd", world.dir, ATTACK, ...names,
         ...values({ hands: world.hands.child.pid, agent: world.hands.socket })];
     return parse(await run("unshare", args, [world.servers[2]._handle.fd]));
 }
@@ -226,11 +226,11 @@ function walls(who, uid, skip) {
 walls("root", 0, !isRoot && "needs root");
 walls("a plain user", isRoot ? PLAIN_UID : process.getuid());
 
-const HOGS = ["many_processes", "much_memory", "fill_shm", "fill_dev"];
+const HOGS = ["many_processes", "much_memory", "fill_shm", "fill_dev", "fill_disk", "many_files"];
 describe("what exhausts", () => {
     let box;
     before(async () => {
-        box = new Box({ memory: 128, pids: 64 });
+        box = new Box({ memory: 128, pids: 64, disk: 48 });
         await box.start();
         await bringKit(box);
     });
@@ -248,6 +248,23 @@ describe("what exhausts", () => {
             await assertAlive(box);
             assert.equal((await hello(box)).bootId, bootId);
         });
+
+    test("a full disk leaves the host's alone, and room once something goes", { skip: !isRoot && "needs root" }, async () => {
+        const { out } = await box.bash("for f in /workspace /root /etc /mnt/session/outputs; do head -c 40m /dev/zero >$f/full; done; "
+            + "df -m --output=size,avail /workspace | tail -1");
+        const [size, left] = out.trim().split("\n").at(-1).trim().split(/\s+/).map(Number);
+        assert.ok(size <= 48, out);
+        assert.equal(left, 0, out);
+        const taken = fs.statSync(path.join(box.data, "sandboxes", box.id, "disk.img")).blocks * 512;
+        assert.ok(taken <= 48 * 2 ** 20, `${taken} bytes of the host's disk`);
+        const write = await box.hands.call("write", { path: "/workspace/more", content: "x".repeat(1 << 20) }, "/workspace");
+        assert.equal(write.isError, true);
+        assert.match(textOf(write), /ENOSPC|No space left/i);
+        await box.bash("rm -f /workspace/full /root/full /etc/full /mnt/session/outputs/full");
+        const again = await box.hands.call("write", { path: "/workspace/more", content: "x".repeat(1 << 20) }, "/workspace");
+        assert.equal(again.isError, false, textOf(again));
+        await assertAlive(box);
+    });
 
     test("full memory disks leave room to work", async () => {
         const { bootId } = await hello(box);

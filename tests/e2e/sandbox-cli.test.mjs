@@ -197,6 +197,35 @@ for (const [who, uid] of users) {
             assert.deepEqual(readdirSync(path.join(cli.data, "sandboxes")), []);
         });
 
+        test("limits: --disk holds as root; for a plain user it is refused unless allowed, and told", async () => {
+            const fill = ["sh", "-c", "head -c 64m /dev/zero >f; rm f; nproc >/dev/null; echo alive"];
+            const limits = ["--disk", "32", ...(uid === 0 ? ["--memory", "64", "--pids", "40", "--cpus", "0.5"] : [])];
+            const limited = await cli.do("run", ["--keep", "--name", "limited", ...limits], fill);
+            if (uid !== 0) {
+                assert.deepEqual([limited.status, limited.stdout], [125, ""]);
+                assert.match(limited.stderr, /disk space cannot be limited here: it needs root.*--allow-unenforced-limits/);
+                const kept = await cli.do("run", ["--keep", "--name", "limited", "--allow-unenforced-limits", ...limits], fill);
+                assert.deepEqual([kept.status, kept.stdout], [0, "alive\n"], kept.stderr);
+            } else {
+                assert.match(limited.stderr, /No space left on device/);
+                assert.deepEqual([limited.status, limited.stdout], [0, "alive\n"]);
+            }
+            const { stdout } = await cli.do("ls", ["--json"]);
+            const listed = JSON.parse(stdout);
+            assert.equal(listed.limitsEnforced, uid === 0);
+            assert.match(listed.reason, uid === 0 ? /^$/ : /disk/);
+            assert.ok(listed.diskBytes > 0 && listed.diskBytes < 33 * 2 ** 20, stdout);
+            assert.equal((await cli.do("rm", ["limited"])).status, 0);
+            for (const [option, value] of [["--disk", "0"], ["--memory", "x"], ["--cpus", "-1"], ["--pids", "4294967296"]]) {
+                const wrong = await cli.do("run", [option, value], ["true"]);
+                assert.equal(wrong.status, 125);
+                assert.match(wrong.stderr, new RegExp(`${option} ${value}: give a`));
+            }
+            const tiny = await cli.do("run", ["--disk", "15"], ["true"]);
+            assert.match(tiny.stderr, /at least 16 MiB of disk, not 15/);
+            assert.deepEqual(readdirSync(path.join(cli.data, "sandboxes")), []);
+        });
+
         test("names: letters, digits and . _ -, forty at most, none that means something else", async () => {
             for (const name of ["", "../x", "a/b", "-x", ".x", "all", "sess_x", "a".repeat(41), "a b", "é"]) {
                 const done = await cli.do("run", [`--name=${name}`], ["true"]);

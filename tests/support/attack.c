@@ -50,6 +50,8 @@
 #define FORKS 200
 #define HOG_MIB 192
 #define SHM_MIB 80
+#define DISK_MIB 96
+#define FILES 20000
 
 static char **arguments;
 static char self[TEXT_MAX];
@@ -759,6 +761,33 @@ static const char *fill_dev(void)
     return fill("/dev", 1);
 }
 
+/* Where it stands. */
+static const char *fill_disk(void)
+{
+    return fill(".", DISK_MIB);
+}
+
+/* Small files take what counts files. */
+static const char *many_files(void)
+{
+    char folder[64], name[96];
+    snprintf(folder, sizeof folder, "attack.%d", (int)getpid());
+    const char *why = outcome(mkdir(folder, 0700) == 0);
+    int n = 0;
+    for (; n < FILES && !why; n++) {
+        snprintf(name, sizeof name, "%s/%d", folder, n);
+        int fd = open(name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+        why = outcome(fd >= 0);
+        close(fd);
+    }
+    while (n-- > 0) {
+        snprintf(name, sizeof name, "%s/%d", folder, n);
+        unlink(name);
+    }
+    rmdir(folder);
+    return why;
+}
+
 /* ---- the program ---- */
 
 static const struct attempt {
@@ -831,6 +860,8 @@ static const struct attempt {
     {"much_memory", much_memory, true},
     {"fill_shm", fill_shm, true},
     {"fill_dev", fill_dev, true},
+    {"fill_disk", fill_disk, true},
+    {"many_files", many_files, true},
 };
 
 static void report(const char *name, bool succeeded, const char *detail)

@@ -11,15 +11,15 @@ export const BUILD = path.resolve(process.env.PI_MANAGED_BIN ? path.dirname(proc
 export const PLAIN_UID = 12345;
 
 export class Box {
-    // `uid`: who makes it. Limits are in MiB and processes.
-    constructor({ uid = process.getuid(), memory = 256, pids = 128 } = {}) {
+    // `uid`: who makes it. Limits are in MiB and processes; no disk: no limit.
+    constructor({ uid = process.getuid(), memory = 256, pids = 128, disk = 0 } = {}) {
         this.data = fs.mkdtempSync(path.join(os.tmpdir(), "pm-box-"));
         this.id = `sess_box_${path.basename(this.data).slice(7)}`;
         fs.mkdirSync(path.join(this.data, "runtime"));
         fs.copyFileSync("build/runtime/rg", path.join(this.data, "runtime/rg"));
         if (uid !== process.getuid()) fs.chownSync(this.data, uid, uid);
         this.driver = spawn(path.join(BUILD, "tests/support/sandbox_driver"),
-            [this.data, this.id, `${memory}`, `${pids}`],
+            [this.data, this.id, `${memory}`, `${pids}`, `${disk}`],
             { cwd: "/", uid, gid: uid === 0 ? process.getgid() : uid, stdio: ["pipe", "pipe", "inherit"] });
         this.answers = readline.createInterface({ input: this.driver.stdout })[Symbol.asyncIterator]();
     }

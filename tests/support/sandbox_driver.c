@@ -1,7 +1,7 @@
 /* Test equipment: a sandbox without a service. Usage: sandbox_driver DATA ID MEMORY_MIB PIDS
-   DATA exists and holds runtime/rg. Reads verbs from standard input, one a line (start, stop,
-   destroy), and answers each with a line: "ok AGENT_SOCKET" or "failed REASON". At end of file it
-   destroys the sandbox. */
+   DISK_MIB DATA exists and holds runtime/rg. Reads verbs from standard input, one a line (start,
+   stop, destroy), and answers each with a line: "ok AGENT_SOCKET" or "failed REASON". At end of
+   file it destroys the sandbox. */
 #include "sandbox/provider.h"
 
 #include "base/str.h"
@@ -16,8 +16,12 @@
 
 static struct sandbox_spec spec = {.tenant = "tenant_escape", .image = "host"};
 static char dir[PATH_MAX], agent[PATH_MAX], images[PATH_MAX], runtime[PATH_MAX];
-static struct sandbox_place place = {
-    .dir = dir, .socket = agent, .uid_base = 70000000, .runtime = runtime, .images = images};
+static struct sandbox_place place = {.dir = dir,
+                                     .socket = agent,
+                                     .uid_base = 70000000,
+                                     .runtime = runtime,
+                                     .images = images,
+                                     .allow_unenforced = true};
 
 static err do_verb(const char *verb)
 {
@@ -55,15 +59,17 @@ static void join(char out[PATH_MAX], const char *a, const char *b)
 
 int main(int argc, char **argv)
 {
-    uint64_t memory, pids;
-    if (argc != 5 || !str_to_u64(str_of(argv[3]), &memory) || !str_to_u64(str_of(argv[4]), &pids)) {
-        fprintf(stderr, "usage: sandbox_driver DATA ID MEMORY_MIB PIDS\n");
+    uint64_t memory, pids, disk;
+    if (argc != 6 || !str_to_u64(str_of(argv[3]), &memory) || !str_to_u64(str_of(argv[4]), &pids) ||
+        !str_to_u64(str_of(argv[5]), &disk)) {
+        fprintf(stderr, "usage: sandbox_driver DATA ID MEMORY_MIB PIDS DISK_MIB\n");
         return 2;
     }
     char sandboxes[PATH_MAX], line[64];
     snprintf(spec.id, sizeof spec.id, "%s", argv[2]);
     spec.memory_mib = (uint32_t)memory;
     spec.pids = (uint32_t)pids;
+    spec.disk_mib = (uint32_t)disk;
     place.socket_owner = geteuid();
     join(sandboxes, argv[1], "sandboxes");
     join(dir, sandboxes, spec.id);

@@ -26,10 +26,12 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <grp.h>
+#include <linux/loop.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/pidfd.h>
@@ -70,7 +72,8 @@ static struct box box_of(const char *id, const char *tenant, unsigned n)
                               .uid_base = UID_BASE + n * USERNS_IDS,
                               .runtime = runtime,
                               .images = images,
-                              .sandboxes = folder}};
+                              .sandboxes = folder,
+                              .allow_unenforced = true}};
     /* Runs may be side by side on one machine, with the same control groups. */
     snprintf(b.spec.id, sizeof b.spec.id, "%s_%d", id, (int)getpid());
     snprintf(b.spec.tenant, sizeof b.spec.tenant, "%s", tenant);
@@ -591,6 +594,94 @@ static void process_limit_holds(void **state)
     must(DESTROY, &b);
 }
 
+static void what_it_uses_is_told(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_usage", "tenant_a", 30);
+    boot(&b);
+    uint64_t disk_before = status_of(&b).disk_bytes;
+    assert_in_range(disk_before, 1, plain_root ? 64 << 20 : 1 << 20);
+    expect(&b,
+           "head -c 5m /dev/urandom >f; ln f g; mkdir d; chmod 0 d; sync; "
+           "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo ok",
+           "ok\n");
+    struct sandbox_status s = status_of(&b);
+    assert_in_range(s.disk_bytes, disk_before + (5 << 20), disk_before + (6 << 20));
+    if (count_cgroups(b.spec.id) > 0) {
+        assert_true(s.cpu_us > 10000);
+        assert_true(s.cpu_us < 600000000);
+        assert_true(s.pids > 0);
+    }
+    must(STOP, &b);
+    s = status_of(&b);
+    assert_in_range(s.disk_bytes, disk_before + (5 << 20), disk_before + (6 << 20));
+    assert_int_equal(s.cpu_us, 0);
+    must(DESTROY, &b);
+    assert_int_equal(status_of(&b).disk_bytes, 0);
+}
+
+static bool loop_device_has(ino_t inode)
+{
+    for (int i = 0; i < 256; i++) {
+        char device[32];
+        struct loop_info64 info;
+        snprintf(device, sizeof device, "/dev/loop%d", i);
+        AUTO_FD loop = open(device, O_RDONLY | O_CLOEXEC);
+        if (loop >= 0 && ioctl(loop, LOOP_GET_STATUS64, &info) == 0 && info.lo_inode == inode)
+            return true;
+    }
+    return false;
+}
+
+static void disk_limit_holds_and_keeps_files(void **state)
+{
+    (void)state;
+    char image[256];
+    struct box b = box_of("sess_disk", "tenant_a", 31);
+    b.spec.disk_mib = 32;
+    if (!privileged) {
+        b.place.allow_unenforced = false;
+        must(CREATE, &b);
+        struct outcome o = make(START, &b, 0);
+        assert_int_equal(o.e, E_INVALID);
+        assert_non_null(strstr(o.text, "disk space cannot be limited here: it needs root"));
+        b.place.allow_unenforced = true;
+        must(START, &b);
+        assert_false(status_of(&b).limits_enforced);
+        assert_non_null(strstr(status_of(&b).reason, "disk"));
+        must(DESTROY, &b);
+        return;
+    }
+    boot(&b);
+    struct stat st;
+    snprintf(image, sizeof image, "%s/disk.img", b.dir);
+    assert_int_equal(stat(image, &st), 0);
+    assert_true(loop_device_has(st.st_ino));
+    assert_true(status_of(&b).limits_enforced);
+    expect(&b, "echo kept >f; chmod 4751 f; touch -d @1000000000 f; rm /etc/shells; echo ok",
+           "ok\n");
+    refuse(&b, "head -c 64m /dev/zero >/root/full", "No space left on device");
+    expect(&b, "echo alive && rm /root/full && head -c 9m /dev/zero >/mnt/full && echo fits",
+           "alive\nfits\n");
+    assert_in_range(status_of(&b).disk_bytes, 9 << 20, 32 << 20);
+    must(STOP, &b);
+    assert_false(loop_device_has(st.st_ino));
+    assert_in_range(status_of(&b).disk_bytes, 9 << 20, 32 << 20);
+    must(START, &b);
+    expect(&b, "cat f; stat -c '%a %Y %U' f /mnt/full | head -1; ls /etc/shells 2>/dev/null; true",
+           "kept\n4751 1000000000 root\n");
+    struct state_init init = init_of(&b); /* and after a crash */
+    AUTO_FD pidfd = init_open(&init);
+    assert_int_equal(kill(init.pid, SIGKILL), 0);
+    assert_true(init_wait_end(pidfd, 5000));
+    must(START, &b);
+    expect(&b, "cat f; rm /mnt/full; sync; echo ok", "kept\nok\n");
+    refuse(&b, "for i in $(seq 20000); do : >$i; done", "No space left on device");
+    must(DESTROY, &b);
+    assert_false(loop_device_has(st.st_ino));
+    assert_no_trace(&b);
+}
+
 /* Makers that start at the same time, not one after the other. */
 static int start_at_once(struct box *boxes, size_t n)
 {
@@ -769,7 +860,7 @@ static void requests_it_cannot_fulfil_are_refused(void **state)
     snprintf(b.spec.image, sizeof b.spec.image, "dir:/");
     assert_int_equal(make(CREATE, &b, 0).e, E_FORBIDDEN);
     b = box_of("sess_refuse", "tenant_a", 14);
-    b.spec.disk_mib = 100;
+    b.spec.disk_mib = 15;
     assert_int_equal(make(CREATE, &b, 0).e, E_INVALID);
     assert_int_equal(status_of(&b).state, SANDBOX_NONE);
 }
@@ -783,7 +874,9 @@ static void the_probe_and_auto_say_usable(void **state)
         fail_msg("%s", caps.reason);
     assert_int_equal(caps.uid_range, privileged);
     assert_false(caps.own_kernel);
-    assert_false(caps.limit_disk);
+    assert_int_equal(caps.limit_disk, privileged);
+    if (!caps.limit_disk)
+        assert_non_null(strstr(caps.reason, "no limit for disk: run as root"));
     const struct sandbox_provider *p = NULL;
     assert_int_equal(sandbox_provider_choose("auto", &p), 0);
     assert_string_equal(p->name, "linux");
@@ -827,6 +920,16 @@ static void destroy_all(void)
         closedir(d);
 }
 
+static int run_group(const char *name, const struct CMUnitTest *tests, size_t n)
+{
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+    destroy_all();
+    while (waitpid(-1, NULL, WNOHANG) > 0)
+        continue;
+    return failed;
+}
+
 static int run_all(const char *name)
 {
     const struct CMUnitTest tests[] = {
@@ -844,6 +947,8 @@ static int run_all(const char *name)
         cmocka_unit_test(destroy_leaves_no_trace),
         cmocka_unit_test(memory_limit_kills_the_hog_alone),
         cmocka_unit_test(process_limit_holds),
+        cmocka_unit_test(what_it_uses_is_told),
+        cmocka_unit_test(disk_limit_holds_and_keeps_files),
         cmocka_unit_test(as_many_start_as_memory_was_promised_for),
         cmocka_unit_test(tenants_see_nothing_of_each_other),
         cmocka_unit_test(a_failed_start_is_torn_down_and_says_why),
@@ -851,12 +956,7 @@ static int run_all(const char *name)
         cmocka_unit_test(requests_it_cannot_fulfil_are_refused),
     };
     privileged = userns_is_privileged();
-    prctl(PR_SET_CHILD_SUBREAPER, 1);
-    int failed = cmocka_run_group_tests_name(name, tests, NULL, NULL);
-    destroy_all();
-    while (waitpid(-1, NULL, WNOHANG) > 0)
-        continue;
-    return failed;
+    return run_group(name, tests, sizeof tests / sizeof *tests);
 }
 
 static int run_plain_user(void)
@@ -895,6 +995,25 @@ static int run_without_overlay(void)
     return run_all("sandbox_linux (root, no overlay)");
 }
 
+/* A machine that knows control groups of version 1 only. */
+static int run_without_v2(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_limit_kills_the_hog_alone),
+        cmocka_unit_test(process_limit_holds),
+        cmocka_unit_test(what_it_uses_is_told),
+        cmocka_unit_test(destroy_leaves_no_trace),
+    };
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        umount2("/sys/fs/cgroup/unified", MNT_DETACH) < 0) {
+        print_message("[   NOTE   ] not tested with version 1 alone: %s\n", strerror(errno));
+        return 0;
+    }
+    privileged = true;
+    return run_group("sandbox_linux (root, cgroups version 1)", tests,
+                     sizeof tests / sizeof *tests);
+}
+
 static int in_child(int (*runs)(void), uid_t owner)
 {
     make_data("/tmp", owner);
@@ -917,6 +1036,7 @@ int main(void)
 {
     int failed = in_child(run_here, geteuid());
     if (geteuid() == 0)
-        failed += in_child(run_plain_user, PLAIN_UID) + in_child(run_without_overlay, 0);
+        failed += in_child(run_plain_user, PLAIN_UID) + in_child(run_without_overlay, 0) +
+                  in_child(run_without_v2, 0);
     return failed;
 }

@@ -112,7 +112,7 @@ static void dangerous_or_foreign_values_are_refused(void **state)
         "{\"pid\":5,\"startTicks\":1,\"bootId\":\"b\",\"startedAtMs\":1,\"limitsReason\":\"\","
         "\"cgroups\":[\"x\"]}",
         "{\"pid\":5,\"startTicks\":1,\"bootId\":\"b\",\"startedAtMs\":1,\"limitsReason\":\"\","
-        "\"cgroups\":[\"/1\",\"/2\",\"/3\",\"/4\",\"/5\"]}",
+        "\"cgroups\":[\"/1\",\"/2\",\"/3\",\"/4\",\"/5\",\"/6\",\"/7\"]}",
     };
     struct state_run run;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)

@@ -16,15 +16,19 @@
 #define CPU_PERIOD_US 100000
 #define REMOVE_TRIES 100
 #define REMOVE_WAIT_MS 10
+#define FREEZE_WAIT_MS 20000 /* a process in the middle of a slow disk operation */
+#define FREEZE_LOOK_MS 50
 
 enum controller {
     MEMORY,
     PIDS,
     CPU,
+    LIMITING,
+    CPUACCT = LIMITING, /* version 1 only: there cpu time is counted apart */
     CONTROLLERS
 };
 
-static const char *const names[CONTROLLERS] = {"memory", "pids", "cpu"};
+static const char *const names[CONTROLLERS] = {"memory", "pids", "cpu", "cpuacct"};
 
 /* Where the folder pi-managed goes, per controller; "" where we have none. */
 struct hierarchies {
@@ -201,15 +205,14 @@ static const struct hierarchies *hierarchies(void)
 
 bool cgroup_by_birth(void)
 {
-    const struct hierarchies *h = hierarchies();
-    return h->in_v2[MEMORY] || h->in_v2[PIDS] || h->in_v2[CPU];
+    return hierarchies()->v2[0] != 0;
 }
 
 void cgroup_probe(struct sandbox_caps *out)
 {
     const struct hierarchies h = *hierarchies();
-    bool can[CONTROLLERS];
-    for (int c = 0; c < CONTROLLERS; c++)
+    bool can[LIMITING];
+    for (int c = 0; c < LIMITING; c++)
         can[c] = h.in_v2[c] || h.v1[c][0];
     out->limit_memory = can[MEMORY];
     out->limit_pids = can[PIDS];
@@ -310,27 +313,32 @@ static bool limit_one(const struct hierarchies *h, enum controller c, const char
     return h->v1[c][0] && make_group(h->v1[c], id, dir) && record(run, dir) && limit_v1(dir, c, l);
 }
 
-void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run)
+/* Groups that limit nothing. */
+static void make_others(const struct hierarchies *h, const char *id, struct state_run *run)
 {
-    const struct hierarchies h = *hierarchies();
-    AUTO_BUF missing = {0};
-    run->cgroup_count = 0;
-    for (int c = 0; c < CONTROLLERS; c++) {
-        bool wanted = c != CPU || limits->cpu_milli > 0;
-        if (wanted && !limit_one(&h, (enum controller)c, id, limits, run))
-            buf_printf(&missing, " %s", names[c]);
-    }
-    run->limits_enforced = missing.n == 0;
-    run->limits_reason[0] = 0;
-    if (missing.n > 0)
-        snprintf(
-            run->limits_reason, sizeof run->limits_reason,
-            "no writable cgroup limits:%s; run the service as root, or with a delegated cgroup "
-            "(systemd: Delegate=yes)",
-            missing.p);
+    char dir[STATE_PATH_MAX];
+    if (h->v2[0] && make_group(h->v2, id, dir))
+        record(run, dir);
+    else if (h->v1[CPUACCT][0] && make_group(h->v1[CPUACCT], id, dir))
+        record(run, dir);
 }
 
-const struct cgroup_door cgroup_door_none = {.v2 = -1, .v1 = {-1, -1, -1, -1}};
+unsigned cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run)
+{
+    static const unsigned flags[LIMITING] = {CGROUP_NO_MEMORY, CGROUP_NO_PIDS, CGROUP_NO_CPU};
+    const struct hierarchies h = *hierarchies();
+    unsigned missing = 0;
+    run->cgroup_count = 0;
+    for (int c = 0; c < LIMITING; c++) {
+        bool wanted = c != CPU || limits->cpu_milli > 0;
+        if (wanted && !limit_one(&h, (enum controller)c, id, limits, run))
+            missing |= flags[c];
+    }
+    make_others(&h, id, run);
+    return missing;
+}
+
+const struct cgroup_door cgroup_door_none = {.v2 = -1, .v1 = {-1, -1, -1, -1, -1, -1}};
 
 err cgroup_open(const struct state_run *run, struct cgroup_door *out)
 {
@@ -389,10 +397,66 @@ void cgroup_usage(const struct state_run *run, struct cgroup_usage *out)
         uint64_t memory = read_number(dir, "memory.current");
         out->memory_bytes += memory ? memory : read_number(dir, "memory.usage_in_bytes");
         out->pids += (uint32_t)read_number(dir, "pids.current");
-        out->cpu_us += read_keyed(dir, "cpu.stat", "usage_usec");
+        /* Two groups may count the same time. */
+        uint64_t cpu_us = read_keyed(dir, "cpu.stat", "usage_usec");
+        if (cpu_us == 0)
+            cpu_us = read_number(dir, "cpuacct.usage") / 1000;
+        out->cpu_us = cpu_us > out->cpu_us ? cpu_us : out->cpu_us;
         out->out_of_memory |= read_keyed(dir, "memory.events", "oom_kill") > 0 ||
                               read_keyed(dir, "memory.oom_control", "oom_kill") > 0;
     }
+}
+
+/* NULL when there is none. Only version 2 has that file. */
+static const char *v2_group(const struct state_run *run)
+{
+    for (unsigned i = 0; i < run->cgroup_count; i++) {
+        char path[STATE_PATH_MAX + 16];
+        snprintf(path, sizeof path, "%s/cgroup.freeze", run->cgroups[i]);
+        if (access(path, F_OK) == 0)
+            return run->cgroups[i];
+    }
+    return NULL;
+}
+
+/* The kernel announces it by POLLPRI; what it says is read anew each time. */
+static bool wait_frozen(const char *dir)
+{
+    char path[STATE_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/cgroup.events", dir);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (int left_ms = FREEZE_WAIT_MS; fd >= 0 && left_ms > 0; left_ms -= FREEZE_LOOK_MS) {
+        if (read_keyed(dir, "cgroup.events", "frozen") == 1)
+            return true;
+        struct pollfd p = {.fd = fd, .events = POLLPRI};
+        poll(&p, 1, FREEZE_LOOK_MS); /* one before we opened the file was for nobody */
+    }
+    return read_keyed(dir, "cgroup.events", "frozen") == 1;
+}
+
+err cgroup_freeze(const struct state_run *run, bool *out_frozen)
+{
+    const char *dir = v2_group(run);
+    if (!dir) {
+        *out_frozen = false;
+        return 0;
+    }
+    if (!write_small(dir, "cgroup.freeze", "1"))
+        return fail_errno("freeze %s", dir);
+    if (!wait_frozen(dir)) {
+        cgroup_thaw(run);
+        return fail(E_TIMEOUT, "the sandbox's processes did not come to rest within %d s",
+                    FREEZE_WAIT_MS / 1000);
+    }
+    *out_frozen = true;
+    return 0;
+}
+
+void cgroup_thaw(const struct state_run *run)
+{
+    const char *dir = v2_group(run);
+    if (dir)
+        write_small(dir, "cgroup.freeze", "0");
 }
 
 static void kill_members(const char *dir)

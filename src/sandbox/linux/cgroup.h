@@ -12,6 +12,11 @@ struct cgroup_limits {
     uint32_t cpu_milli; /* 0: no limit */
 };
 
+/* Limits that could not be set. */
+#define CGROUP_NO_MEMORY 1u
+#define CGROUP_NO_PIDS 2u
+#define CGROUP_NO_CPU 4u
+
 struct cgroup_usage {
     uint64_t memory_bytes, cpu_us;
     uint32_t pids;
@@ -20,9 +25,10 @@ struct cgroup_usage {
 
 /* Sets limit_* and, when one is missing, a reason with the remedy (else reason is ""). */
 void cgroup_probe(struct sandbox_caps *out);
-/* Makes the groups and sets the limits; fills run->cgroups, limits_enforced and limits_reason. A
-   limit that cannot be set is reported there, not an error: the caller decides (R51). */
-void cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run);
+/* Makes the groups and sets the limits; fills run->cgroups. Besides those that limit something
+   there is a v2 group wherever we may make one: it can be frozen, and it counts cpu time; without
+   it a v1 group of cpuacct counts. Returns CGROUP_NO_…: the caller decides (R51). */
+unsigned cgroup_make(const char *id, const struct cgroup_limits *limits, struct state_run *run);
 
 /* The way into a sandbox's groups. Moving another process costs a grace period of the kernel (10 ms
    and more); being born into a v2 group, and a single thread moving itself in v1, cost next to
@@ -32,7 +38,7 @@ struct cgroup_door {
     int v1[STATE_CGROUPS_MAX]; /* `tasks` files, for cgroup_join; -1: none */
     const char *v2_path;       /* points into the run */
 };
-/* True when v2 limits something: the groups must then be there before the init. */
+/* True when there will be a v2 group: it must then be there before the init. */
 bool cgroup_by_birth(void);
 extern const struct cgroup_door cgroup_door_none;
 err cgroup_open(const struct state_run *run, struct cgroup_door *out);
@@ -44,6 +50,11 @@ err cgroup_join(int tasks_fd);
 /* The slow way, for kernels without clone3: moves `pid` into the v2 group. */
 err cgroup_move(const struct cgroup_door *door, pid_t pid);
 void cgroup_usage(const struct state_run *run, struct cgroup_usage *out);
+/* Stops every process of the sandbox, or lets them go on; none of them notices. *out_frozen false:
+   there is no v2 group, nothing was done. E_TIMEOUT when they do not come to rest (and then they go
+   on). */
+err cgroup_freeze(const struct state_run *run, bool *out_frozen);
+void cgroup_thaw(const struct state_run *run);
 /* Removes the groups recorded in `run` and those that bear this id wherever we would make them
    (left by a maker that died before it could record). Whatever still runs in them is killed. */
 err cgroup_remove(const char *id, const struct state_run *run);

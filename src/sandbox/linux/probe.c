@@ -5,6 +5,7 @@
 #include "base/tree.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
+#include "sandbox/linux/disk.h"
 #include "sandbox/linux/image_host.h"
 #include "sandbox/linux/userns.h"
 
@@ -94,11 +95,21 @@ static err trial(bool privileged)
     return e ? err_restore(&why) : removed;
 }
 
+static void probe_disk(bool privileged, struct sandbox_caps *caps)
+{
+    caps->limit_disk = privileged && disk_probe() == 0;
+    size_t n = strlen(caps->reason);
+    if (!caps->limit_disk)
+        snprintf(caps->reason + n, sizeof caps->reason - n, "%sno limit for disk: %.90s",
+                 n ? "; " : "", privileged ? err_text() : "run as root");
+}
+
 static void probe_here(struct sandbox_caps *out)
 {
     bool privileged = userns_is_privileged();
     struct sandbox_caps caps = {.uid_range = privileged};
     cgroup_probe(&caps);
+    probe_disk(privileged, &caps);
     if (trial(privileged)) {
         const char *mend = advice(privileged);
         snprintf(caps.reason, sizeof caps.reason, "%.96s%s%.150s", err_text(), *mend ? "; " : "",

@@ -3,11 +3,13 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/tree.h"
+#include "base/walk.h"
 #include "images/store.h"
 #include "sandbox/hands.h"
 #include "sandbox/ledger.h"
 #include "sandbox/linux/boot.h"
 #include "sandbox/linux/cgroup.h"
+#include "sandbox/linux/disk.h"
 #include "sandbox/linux/image_host.h"
 #include "sandbox/linux/init.h"
 #include "sandbox/linux/inside.h"
@@ -25,6 +27,7 @@
 
 #define DEFAULT_PIDS 256
 #define HELLO_WAIT_MS 20000
+#define DISK_FILE "disk.img"
 #define AGENT_BACKLOG 256 /* connections that may wait while pi-hands is busy */
 
 /* ---- create ---- */
@@ -32,9 +35,9 @@
 static err check_spec(const struct sandbox_spec *spec)
 {
     TRY(image_name_check(spec->image));
-    if (spec->disk_mib > 0)
-        return fail(E_INVALID,
-                    "the linux provider cannot limit disk space here: leave disk_mib out");
+    if (spec->disk_mib > 0 && spec->disk_mib < DISK_MIN_MIB)
+        return fail(E_INVALID, "a sandbox needs at least %d MiB of disk, not %u", DISK_MIN_MIB,
+                    spec->disk_mib);
     if (spec->memory_mib > 0 && spec->memory_mib < 32)
         return fail(E_INVALID, "a sandbox needs at least 32 MiB of memory, not %u",
                     spec->memory_mib);
@@ -155,14 +158,52 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
     return state_write_run(place->dir, run);
 }
 
-static err make_groups(const struct sandbox_spec *spec, struct boot *b, struct state_run *run)
+/* R51: what was asked for and cannot be had is refused, or at least told. `missing`: CGROUP_NO_…; a
+   limit nobody asked for only makes `enforced` false. */
+static err settle_limits(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                         unsigned missing, bool disk_missing, struct state_run *run)
+{
+    AUTO_BUF names = {0}, asked = {0};
+    const struct {
+        bool missing, asked;
+        const char *name;
+    } limits[] = {
+        {missing & CGROUP_NO_MEMORY, spec->memory_mib > 0, "memory"},
+        {missing & CGROUP_NO_PIDS, spec->pids > 0, "processes"},
+        {missing & CGROUP_NO_CPU, spec->cpu_milli > 0, "cpu"},
+        {disk_missing, true, "disk"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (limits[i].missing)
+            buf_printf(&names, " %s", limits[i].name);
+        if (limits[i].missing && limits[i].asked)
+            buf_printf(&asked, " %s", limits[i].name);
+    }
+    run->limits_enforced = names.n == 0;
+    run->limits_reason[0] = 0;
+    if (names.n > 0)
+        snprintf(run->limits_reason, sizeof run->limits_reason,
+                 "nothing limits:%s; run the service as root, or for all but disk with a delegated "
+                 "cgroup (systemd: Delegate=yes)",
+                 names.p);
+    if (asked.n > 0 && !place->allow_unenforced)
+        return fail_as(E_INVALID, "limits_not_enforced",
+                       "nothing can limit this here:%s. Leave the limit out, run the service as "
+                       "root, or allow it with --allow-unenforced-limits",
+                       asked.p);
+    return 0;
+}
+
+static err make_groups(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                       struct boot *b, struct state_run *run)
 {
     const struct cgroup_limits limits = {
         .memory_bytes = (uint64_t)sandbox_memory_mib(spec) << 20,
         .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
         .cpu_milli = spec->cpu_milli,
     };
-    cgroup_make(spec->id, &limits, run);
+    unsigned missing = cgroup_make(spec->id, &limits, run);
+    TRY(settle_limits(spec, place, missing, spec->disk_mib > 0 && !b->root.disk, run));
     return cgroup_open(run, &b->door);
 }
 
@@ -173,27 +214,49 @@ static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_plac
 {
     bool early = cgroup_by_birth();
     if (early)
-        TRY(make_groups(spec, b, run));
+        TRY(make_groups(spec, place, b, run));
     TRY(boot_clone(b));
     TRY(listen_agent(place, &b->listen_fd));
     TRY(root_prepare(&b->root));
     if (!early)
-        TRY(make_groups(spec, b, run));
+        TRY(make_groups(spec, place, b, run));
     TRY(record_run(place, b->pid, run));
     TRY(boot_go(b));
     return hands_hello(place->socket, HELLO_WAIT_MS);
 }
 
+/* Once on a disk of its own, always there: that is where its files are. */
+static err prepare_disk(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                        const char *disk, bool *out_on_disk)
+{
+    *out_on_disk = access(disk, F_OK) == 0;
+    if (spec->disk_mib == 0 || *out_on_disk)
+        return 0;
+    err e = userns_is_privileged() ? disk_probe() : fail(E_UNAVAILABLE, "it needs root");
+    if (e && place->allow_unenforced)
+        return 0;
+    if (e)
+        return fail_as(E_INVALID, "limits_not_enforced",
+                       "disk space cannot be limited here: %s. Leave the limit out, or allow it "
+                       "with --allow-unenforced-limits",
+                       err_text());
+    *out_on_disk = true;
+    return disk_make(disk, spec->disk_mib);
+}
+
 static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      struct boot *b, struct state_run *run)
 {
-    char fs_dir[PATH_MAX];
+    char fs_dir[PATH_MAX], disk[PATH_MAX];
     struct image_host host;
     struct image image;
     if (!is_host(spec))
         TRY(image_held(place->images, spec->image, spec->id, &image));
     TRY(image_host_use(place->images, place->runtime, spec->id, &host));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
+    snprintf(disk, sizeof disk, "%s/" DISK_FILE, place->dir);
+    bool on_disk = false;
+    TRY(prepare_disk(spec, place, disk, &on_disk));
     b->privileged = userns_is_privileged();
     b->uid_base = place->uid_base;
     b->root = (struct root_plan){.fs_dir = fs_dir,
@@ -201,6 +264,7 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
                                  .image = is_host(spec) ? NULL : image.rootfs,
                                  .tools = is_host(spec) ? NULL : host.tools,
                                  .runtime = place->runtime,
+                                 .disk = on_disk ? disk : NULL,
                                  .owner = b->privileged ? place->uid_base : geteuid(),
                                  .tmp_mib = sandbox_memory_mib(spec) / 2};
     err e = boot_steps(spec, place, b, run);
@@ -313,6 +377,25 @@ static void report_running(const struct state_run *run, struct sandbox_status *o
     snprintf(out->reason, sizeof out->reason, "%s", run->limits_reason);
 }
 
+static err measure(void *arg, uint64_t *out)
+{
+    return walk_measure(arg, out);
+}
+
+/* What it takes of the host's disk, beyond what sandboxes share. */
+static err disk_use(const struct sandbox_place *place, uint64_t *out)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/" DISK_FILE, place->dir);
+    if (stat(path, &st) == 0) {
+        *out = (uint64_t)st.st_blocks * 512;
+        return 0;
+    }
+    snprintf(path, sizeof path, "%s/fs", place->dir);
+    return userns_call(measure, path, out);
+}
+
 static err linux_status(const struct sandbox_spec *spec, const struct sandbox_place *place,
                         struct sandbox_status *out)
 {
@@ -335,6 +418,7 @@ static err linux_status(const struct sandbox_spec *spec, const struct sandbox_pl
             else
                 explain_crash(&run, &s);
         }
+        TRY(disk_use(place, &s.disk_bytes));
     }
     *out = s;
     return 0;

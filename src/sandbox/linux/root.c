@@ -3,6 +3,7 @@
 #include "base/fd.h"
 #include "base/tree.h"
 #include "hands/frames.h"
+#include "sandbox/linux/disk.h"
 #include "sandbox/linux/image_host.h"
 
 #include <dirent.h>
@@ -32,12 +33,9 @@ static err make_owned(const char *path, mode_t mode, uid_t owner)
     return 0;
 }
 
-err root_prepare(const struct root_plan *plan)
+static err make_folders(const struct root_plan *plan)
 {
     char path[PATH_MAX];
-    /* 0700: what the sandbox writes (set-uid programs, say) is not for other users of this host. */
-    if (mkdir(plan->fs_dir, 0700) < 0 && errno != EEXIST)
-        return fail_errno("make %s", plan->fs_dir);
     static const char *const owned[] = {"upper", "work"};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
         snprintf(path, sizeof path, "%s/%s", plan->fs_dir, owned[i]);
@@ -49,6 +47,24 @@ err root_prepare(const struct root_plan *plan)
         TRY(make_owned(path, 0755, geteuid()));
     }
     return 0;
+}
+
+err root_prepare(const struct root_plan *plan)
+{
+    /* 0700: what the sandbox writes (set-uid programs, say) is not for other users of this host. */
+    if (mkdir(plan->fs_dir, 0700) < 0 && errno != EEXIST)
+        return fail_errno("make %s", plan->fs_dir);
+    return plan->disk ? 0 : make_folders(plan);
+}
+
+/* Over fs_dir, in this mount namespace alone. */
+static err mount_disk(const struct root_plan *plan)
+{
+    AUTO_FD disk = -1;
+    TRY(disk_mount(plan->disk, &disk));
+    if (move_mount(disk, "", AT_FDCWD, plan->fs_dir, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        return fail_errno("mount the sandbox's disk on %s", plan->fs_dir);
+    return make_folders(plan);
 }
 
 err root_clean(const char *dir)
@@ -160,6 +176,8 @@ err root_build(const struct root_plan *plan, int userns_fd, int *out_mount)
 {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return fail_errno("make the mounts private");
+    if (plan->disk)
+        TRY(mount_disk(plan));
     if (chdir(plan->fs_dir) < 0)
         return fail_errno("enter %s", plan->fs_dir);
     if (access("plain", F_OK) == 0)

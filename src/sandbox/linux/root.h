@@ -20,9 +20,11 @@ struct root_plan {
     const char *runtime; /* rg, for a plain root */
     uid_t owner;         /* host uid of the sandbox's root */
     uint32_t tmp_mib;    /* size of /tmp */
+    const char *disk;    /* the file with what is otherwise in fs_dir, mounted there; or NULL */
 };
 
-/* Makes the folders of plan->fs_dir that are missing. Before root_build, in the maker. */
+/* Makes the folders of plan->fs_dir that are missing. Before root_build, in the maker. (Those on a
+   disk of its own are made by root_build.) */
 err root_prepare(const struct root_plan *plan);
 /* Removes what an overlay leaves in <dir>/fs when it is gone: a folder that even its owner cannot
    list, and so cannot `rm -r`. */

@@ -16,6 +16,10 @@ bool userns_is_privileged(void);
 err userns_map_range(pid_t pid, uint32_t base);
 /* Its only id, 0, is ours. */
 err userns_map_self(pid_t pid);
+/* Runs `fn` as root over the files of sandboxes: as root in this process; as a plain user in a
+   child, in a user namespace with the ids that his sandboxes have. Returns what `fn` did; of what
+   it changes only *out comes back. */
+err userns_call(err (*fn)(void *arg, uint64_t *out), void *arg, uint64_t *out);
 /* A descriptor of the namespace of `pid`, for idmapped mounts. */
 err userns_open(pid_t pid, int *out_fd);
 
