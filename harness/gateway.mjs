@@ -5,7 +5,8 @@
 export function installGateway(undici, socketPath, writable) {
     // No keep-alive: a connection costs little on a unix socket, and one that the broker closed in the
     // meantime would cost a model request.
-    const options = { connect: { socketPath }, pipelining: 0 };
+    // How long an answer may take is the broker's business: it waits out backoffs and slow models.
+    const options = { connect: { socketPath }, pipelining: 0, headersTimeout: 0, bodyTimeout: 0 };
     const factory = (origin, more) => quiet(new undici.Pool(origin, {
         ...more, factory: (o, m) => quiet(new undici.Client(o, m)),
     }));

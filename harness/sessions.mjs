@@ -7,9 +7,12 @@ import { Calls, remoteTools } from "./tools.mjs";
 const ALL_TOOLS = ["read", "bash", "edit", "write", "grep", "find", "ls"];
 const NOWHERE = "/nonexistent";
 
-/** One attempt per model request; nothing sent in the background; nothing about this machine. */
+/**
+ * Pi asks again at once when an answer breaks off; control holds the request until its backoff is over and counts
+ * (R24). The SDKs never do by themselves. Nothing sent in the background; nothing about this machine.
+ */
 const SETTINGS = {
-    retry: { enabled: false, provider: { maxRetries: 0 } },
+    retry: { enabled: true, maxRetries: 4, baseDelayMs: 50, provider: { maxRetries: 0 } },
     cacheWarming: "off",
     enableInstallTelemetry: false,
     images: { autoResize: false },
@@ -186,6 +189,7 @@ class HostedSession {
         if (results.length > 0) {
             this.#session.refreshContext();
         }
+        this.#dropFailed();
         if (note !== null && note !== undefined) {
             const message = { customType: "pi-managed:resume", content: note, display: false };
             return this.#run(() => this.#session.sendCustomMessage(message, { triggerTurn: true }));
@@ -195,6 +199,14 @@ class HostedSession {
             throw new Error(`nothing to go on with: the last message is ${last ?? "missing"}`);
         }
         return this.#run(() => continueRun(this.#session));
+    }
+
+    /** Pi's own retry leaves the answer that failed out of what it sends next; so does ours. */
+    #dropFailed() {
+        const last = this.#session.messages.at(-1);
+        if (last?.role === "assistant" && last.stopReason === "error") {
+            this.#session._omitRecoveryAttempt(last);
+        }
     }
 
     async abort() {
@@ -284,6 +296,7 @@ class HostedSession {
             }
             break;
         case "auto_retry_start":
+        case "summarization_retry_scheduled":
             this.#outbox.send({
                 t: "retry", session: this.#id, attempt: event.attempt,
                 maxAttempts: event.maxAttempts, delayMs: event.delayMs, error: event.errorMessage,

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
+#define HOLD_MAX_MS 3600000
+
 struct control {
     struct registry *registry;
     struct request_table *requests;
@@ -49,6 +51,9 @@ static void on_message(struct control *c, const json_t *m)
         registry_close(c->registry, token);
     } else if (str_is(op, "request_go")) {
         requests_go(c->requests, json_get_c(m, "request"));
+    } else if (str_is(op, "request_hold")) {
+        int64_t ms = json_get_int(m, "ms", 0);
+        requests_hold(c->requests, json_get_c(m, "request"), ms < HOLD_MAX_MS ? ms : HOLD_MAX_MS);
     } else if (str_is(op, "request_refuse")) {
         on_refuse(c, m);
     } else if (str_is(op, "request_cancel") && session) {

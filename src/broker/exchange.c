@@ -1,70 +1,24 @@
-#include "broker/exchange.h"
+#include "broker/exchange_state.h"
 
 #include "base/arena.h"
-#include "base/clock.h"
 #include "base/fd.h"
 #include "base/lock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "broker/control.h"
 #include "broker/fault.h"
 #include "broker/protocol.h"
 #include "broker/registry.h"
-#include "broker/requests.h"
-#include "broker/wire.h"
 
 #include <stdio.h>
 #include <strings.h>
 
 #define GO_TIMEOUT_MS 30000
 #define DIAL_TIMEOUT_MS 15000
-#define HEADERS_MAX 100
 /* All bodies held at once. One is bounded by EXCHANGE_BODY_MAX. */
 #define SPOOL_MAX (512u << 20)
-/* Of a failed answer, for its message. */
-#define ERROR_BODY_MAX (16u << 10)
-#define ERROR_TEXT_MAX 400
-
-struct exchange {
-    const struct exchange_env *env;
-    struct arena *arena;
-    char tenant[ID_MAX];
-    struct str target;
-    struct upstream_header headers[HEADERS_MAX];
-    size_t header_count;
-    const char *connection; /* the Connection header's value */
-    struct str token;
-    bool too_many_headers;
-
-    struct buf body;
-    size_t spooled; /* of SPOOL_MAX */
-    int host_fd;
-
-    const struct wire_api *api; /* never NULL after exchange_admit */
-    struct registration *registration;
-    const char *base_url, *path; /* path: beneath base_url */
-    struct request *request;
-    struct upstream *upstream;
-    struct wire_meter meter;
-    bool metering; /* the answer has a good status */
-    int64_t left;  /* of the answer's body; -1: not known before its end */
-    int64_t begin_ms, go_ms, first_ms;
-
-    int status;     /* what the host gets */
-    struct buf own; /* our own answer's body, or the start of a failed one */
-    size_t own_at;
-    char error_code[ERR_CODE_MAX], error_text[ERROR_TEXT_MAX];
-    bool unrecoverable, aborted, reported, answered_by_us;
-    struct upstream_header own_headers[3];
-};
 
 static pthread_mutex_t spool_lock = PTHREAD_MUTEX_INITIALIZER;
 static size_t spool_used;
-
-static int64_t now_ms(void)
-{
-    return clock_monotonic_ms(clock_real());
-}
 
 /* What the host sends */
 
@@ -76,7 +30,7 @@ struct exchange *model_exchange_new(const struct exchange_env *env, const char *
     x->arena = arena_new();
     x->host_fd = -1;
     x->first_ms = -1;
-    x->begin_ms = now_ms();
+    x->begin_ms = exchange_now_ms();
     snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
     x->target = str_of(arena_strdup(x->arena, target));
     x->api = wire_of_target(x->target);
@@ -232,70 +186,7 @@ static void check_model(struct exchange *x)
         answer(x, 400, "model_bad_request", "the request is not for the model of its session");
 }
 
-/* Talking to control */
-
-static err begin(struct exchange *x)
-{
-    x->request = request_new(x->env->requests, x->registration->session);
-    if (x->request == NULL)
-        return fail(E_UNAVAILABLE, "too many model requests are under way");
-    json_t *m = json_pack("{s:s, s:s, s:s, s:I}", "op", "request_begin", "request", x->request->id,
-                          "session", x->request->session, "bytes", (json_int_t)x->body.n);
-    return control_send(x->env->control, m);
-}
-
-/* R28: where the provider told no final counts they are estimated from what went over the wire. */
-static json_t *usage_json(const struct exchange *x)
-{
-    struct wire_usage u = x->meter.usage;
-    bool final = x->meter.has_usage && x->meter.finished;
-    bool answered =
-        x->metering || (x->status == 0 && x->upstream && upstream_sent_body(x->upstream));
-    if (!answered)
-        return NULL;
-    if (!x->meter.has_usage)
-        u.input = wire_estimate_tokens(buf_str(&x->body));
-    int64_t produced = (int64_t)((x->meter.produced_bytes + 3) / 4);
-    if (!final && u.output < produced)
-        u.output = produced;
-    json_t *j =
-        json_pack("{s:I, s:I, s:I, s:I}", "inputTokens", (json_int_t)u.input, "outputTokens",
-                  (json_int_t)u.output, "cacheReadInputTokens", (json_int_t)u.cache_read,
-                  "cacheCreationInputTokens", (json_int_t)u.cache_write);
-    if (!final)
-        json_object_set_new(j, "estimated", json_true());
-    return j;
-}
-
-static json_t *error_json(const struct exchange *x)
-{
-    if (x->error_code[0] == 0 || x->aborted)
-        return NULL;
-    json_t *error = json_object();
-    json_object_set_new(error, "code", json_string(x->error_code));
-    json_set_str(error, "message", str_of(x->error_text));
-    json_object_set_new(error, "unrecoverable", json_boolean(x->unrecoverable));
-    return error;
-}
-
-/* Once per request that control was told of. */
-static void report(struct exchange *x)
-{
-    if (x->request == NULL || x->reported)
-        return;
-    x->reported = true;
-    int64_t end_ms = now_ms(), from_ms = x->go_ms ? x->go_ms : x->begin_ms;
-    json_t *ttft = x->first_ms < 0 ? json_null() : json_integer(x->first_ms - from_ms);
-    json_t *m =
-        json_pack("{s:s, s:s, s:s, s:i, s:o, s:I, s:b, s:o?, s:o?}", "op", "request_end", "request",
-                  x->request->id, "session", x->request->session, "status", x->status, "ttftMs",
-                  ttft, "durationMs", (json_int_t)(end_ms - from_ms), "aborted", (int)x->aborted,
-                  "usage", usage_json(x), "error", error_json(x));
-    if (control_send(x->env->control, m) != 0)
-        log_warn("the end of a model request could not be reported: %s", err_text());
-}
-
-static void close_upstream(struct exchange *x)
+void exchange_close_upstream(struct exchange *x)
 {
     if (x->request)
         request_set_upstream(x->request, -1);
@@ -309,7 +200,7 @@ static void wait_for_go(struct exchange *x)
 {
     struct request_refusal why;
     int64_t limit_ms = x->env->go_timeout_ms ? x->env->go_timeout_ms : GO_TIMEOUT_MS;
-    err e = begin(x);
+    err e = x->request ? 0 : exchange_begin(x);
     if (!e)
         e = request_wait(x->request, x->host_fd, limit_ms);
     if (e == E_CLOSED)
@@ -328,7 +219,7 @@ static void wait_for_go(struct exchange *x)
         answer(x, 424, "cancelled", "the request was interrupted");
         return;
     default:
-        x->go_ms = now_ms();
+        x->go_ms = exchange_now_ms();
     }
 }
 
@@ -367,30 +258,6 @@ static err open_upstream(struct exchange *x)
     return upstream_open(&options, fd_take(&fd), &x->upstream);
 }
 
-/* Says what went wrong with the connection, or notes that it was given up. */
-static void note_failure(struct exchange *x, err e)
-{
-    x->aborted = e == E_CLOSED || request_state(x->request, NULL) == REQUEST_CANCELLED;
-    if (x->aborted) {
-        snprintf(x->error_code, sizeof x->error_code, "%s", "");
-        return;
-    }
-    const char *code = strcmp(err_code(), err_code_of(e)) == 0 ? "model_unreachable" : err_code();
-    snprintf(x->error_code, sizeof x->error_code, "%s", code);
-    snprintf(x->error_text, sizeof x->error_text, "%s", err_text());
-}
-
-static void classify_status(struct exchange *x)
-{
-    if (x->status >= 200 && x->status < 300)
-        return;
-    const struct fault *fault = fault_of_status(x->status);
-    x->unrecoverable = fault->unrecoverable;
-    snprintf(x->error_code, sizeof x->error_code, "%s", fault->code);
-    snprintf(x->error_text, sizeof x->error_text, "the model provider answered with status %d",
-             x->status);
-}
-
 static bool is_event_stream(const struct upstream *u)
 {
     const char *type = upstream_header(u, "content-type");
@@ -410,7 +277,7 @@ static void take_head(struct exchange *x, int status)
 {
     x->status = status;
     x->left = status == 204 || status == 304 ? 0 : content_length(x->upstream);
-    classify_status(x);
+    exchange_classify_status(x);
     if (x->error_code[0] == 0) {
         /* An answer that is no event stream is metered by size alone. */
         x->metering = true;
@@ -424,7 +291,7 @@ static void own_answer(struct exchange *x, struct exchange_answer *out)
 {
     x->answered_by_us = true;
     give_spool_back(x);
-    report(x);
+    exchange_report(x);
     x->own_headers[0] = (struct upstream_header){"Content-Type", "application/json"};
     /* The OpenAI and Anthropic SDKs heed it: retrying is decided elsewhere (R24). */
     x->own_headers[1] = (struct upstream_header){"x-should-retry", "false"};
@@ -434,20 +301,56 @@ static void own_answer(struct exchange *x, struct exchange_answer *out)
                                     .length = (int64_t)x->own.n};
 }
 
-/* No answer came. What was sent is metered before the status becomes ours. */
-static void answer_failure(struct exchange *x, err e)
+/* No answer came, and there will be none. What was sent is metered before the status becomes ours.
+ */
+static void answer_failure(struct exchange *x)
 {
     char code[ERR_CODE_MAX], text[ERROR_TEXT_MAX];
-    note_failure(x, e);
     snprintf(code, sizeof code, "%s", x->error_code);
     snprintf(text, sizeof text, "%s", x->error_text);
     if (x->aborted) {
-        report(x);
+        exchange_report(x);
         answer(x, 424, "cancelled", "the request was interrupted");
     } else {
         answer_problem(x, code, text);
     }
-    close_upstream(x);
+    exchange_close_upstream(x);
+}
+
+/* As it was before the attempt that failed. */
+static void forget_attempt(struct exchange *x)
+{
+    exchange_close_upstream(x);
+    buf_clear(&x->ahead);
+    x->status = 0;
+    x->unrecoverable = false;
+    x->error_code[0] = x->error_text[0] = 0;
+    x->go_ms = 0;
+}
+
+/* R24: asks the provider once. True: it failed before anything went to the host, and control is to
+   say whether there is another attempt. */
+static bool attempt(struct exchange *x)
+{
+    int status = 0;
+    int64_t retry_after_ms = -1;
+    err e = open_upstream(x);
+    if (!e)
+        e = upstream_head(x->upstream, &status);
+    if (e) {
+        exchange_note_failure(x, e);
+        if (x->aborted || fault_find(x->error_code)->unrecoverable) {
+            answer_failure(x);
+            return false;
+        }
+    } else {
+        take_head(x, status);
+        if (x->metering || x->unrecoverable || !exchange_read_ahead(x, &retry_after_ms))
+            return false;
+    }
+    exchange_report_attempt(x, retry_after_ms);
+    forget_attempt(x);
+    return true;
 }
 
 /* Relaying */
@@ -464,70 +367,30 @@ static void follow(struct exchange *x, struct str part)
         buf_add(&x->own, part.p, part.n < room ? part.n : room);
     }
     if (x->first_ms < 0 && x->meter.started)
-        x->first_ms = now_ms();
-}
-
-/* The whole answer has come: was it one? */
-static void judge_answer(struct exchange *x)
-{
-    if (!x->metering) {
-        char text[ERROR_TEXT_MAX];
-        if (wire_error_text(buf_str(&x->own), text, sizeof text))
-            snprintf(x->error_text, sizeof x->error_text, "%s", text);
-    } else if (x->meter.fault_type[0]) {
-        const struct fault *fault = fault_of_stream(x->meter.fault_type);
-        x->unrecoverable = fault->unrecoverable;
-        snprintf(x->error_code, sizeof x->error_code, "%s", fault->code);
-        snprintf(x->error_text, sizeof x->error_text, "%s",
-                 x->meter.fault_text[0] ? x->meter.fault_text : x->meter.fault_type);
-    } else if (x->meter.api && !x->meter.finished && x->meter.reader.dropped == 0) {
-        snprintf(x->error_code, sizeof x->error_code, "model_stream_broken");
-        snprintf(x->error_text, sizeof x->error_text,
-                 "the model provider's answer ended before it was complete");
-    }
-}
-
-/* A provider's message may repeat what it was sent. */
-static void mask_key(struct exchange *x)
-{
-    struct registration *g = x->registration;
-    AUTO_LOCK(&g->key_lock);
-    if (g->key == NULL)
-        return;
-    struct str key = secret_bytes(g->key);
-    char *from = x->error_text;
-    for (char *hit; (hit = memmem(from, strlen(from), key.p, key.n)) != NULL; from = hit + key.n)
-        memset(hit, '*', key.n);
+        x->first_ms = exchange_now_ms();
 }
 
 /* The upstream stays: the answer's headers are its. */
 static void finish(struct exchange *x)
 {
     request_set_upstream(x->request, -1);
-    judge_answer(x);
-    mask_key(x);
-    report(x);
+    exchange_judge_answer(x);
+    exchange_report(x);
 }
 
 void model_exchange_run(struct exchange *x, struct exchange_answer *out)
 {
-    int status = 0;
+    bool again = true;
     check_model(x);
-    if (x->status == 0)
+    while (again && x->status == 0) {
         wait_for_go(x);
-    if (x->status == 0) {
-        err e = open_upstream(x);
-        if (!e)
-            e = upstream_head(x->upstream, &status);
-        if (e)
-            answer_failure(x, e);
+        again = x->status == 0 && attempt(x);
     }
-    if (x->status) {
+    if (x->upstream == NULL) {
         own_answer(x, out);
         return;
     }
-    take_head(x, status);
-    out->status = status;
+    out->status = x->status;
     out->headers = upstream_headers(x->upstream, &out->header_count);
     out->length = x->left;
     if (x->left == 0)
@@ -544,17 +407,28 @@ static size_t read_own(struct exchange *x, char *p, size_t cap)
     return n;
 }
 
+static err read_provider(struct exchange *x, char *p, size_t cap, size_t *out_n)
+{
+    size_t n = x->ahead.n - x->ahead_at;
+    if (n == 0)
+        return upstream_read(x->upstream, p, cap, out_n);
+    *out_n = n < cap ? n : cap;
+    memcpy(p, x->ahead.p + x->ahead_at, *out_n);
+    x->ahead_at += *out_n;
+    return 0;
+}
+
 err model_exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
 {
     if (x->answered_by_us || x->reported) {
         *out_n = x->answered_by_us ? read_own(x, p, cap) : 0;
         return 0;
     }
-    err e = upstream_read(x->upstream, p, cap, out_n);
+    err e = read_provider(x, p, cap, out_n);
     if (e) {
-        note_failure(x, e);
-        report(x);
-        close_upstream(x);
+        exchange_note_failure(x, e);
+        exchange_report(x);
+        exchange_close_upstream(x);
         give_spool_back(x);
         return e;
     }
@@ -572,14 +446,15 @@ void model_exchange_free(struct exchange *x)
         return;
     if (x->request && !x->reported) {
         x->aborted = true;
-        report(x);
+        exchange_report(x);
     }
-    close_upstream(x);
+    exchange_close_upstream(x);
     give_spool_back(x);
     wire_meter_done(&x->meter);
     request_free(x->request);
     registration_unref(x->registration);
     buf_done(&x->own);
+    buf_done(&x->ahead);
     arena_free(x->arena);
     mem_free(x);
 }

@@ -127,7 +127,7 @@ static void on_message(struct broker_link *l, const json_t *m)
         AUTO_LOCK(&l->lock);
         l->up = true;
     } else if (str_is(op, "request_begin") && request && session) {
-        l->events.request_begin(l->events.arg, session, request, json_get_int(m, "bytes", 0));
+        l->events.request_begin(l->events.arg, session, request, json_get_int(m, "inputTokens", 0));
     } else if (str_is(op, "request_end") && request && session) {
         l->events.request_end(l->events.arg, session, request, m);
     } else {
@@ -260,6 +260,12 @@ void broker_request_go(struct broker_link *l, const char *request, int64_t numbe
 {
     send_message(l, json_pack("{s:s, s:s, s:I}", "op", "request_go", "request", request, "number",
                               (json_int_t)number));
+}
+
+void broker_request_hold(struct broker_link *l, const char *request, int64_t ms)
+{
+    send_message(l, json_pack("{s:s, s:s, s:I}", "op", "request_hold", "request", request, "ms",
+                              (json_int_t)ms));
 }
 
 void broker_request_refuse(struct broker_link *l, const char *request, int status, const char *code,

@@ -18,7 +18,8 @@ struct broker_session {
 };
 
 struct broker_events { /* called on the link's reader thread; must not block */
-    void (*request_begin)(void *arg, const char *session, const char *request, int64_t bytes);
+    void (*request_begin)(void *arg, const char *session, const char *request,
+                          int64_t input_tokens);
     void (*request_end)(void *arg, const char *session, const char *request, const json_t *end);
     /* The link broke: every request under way is lost; each open one will not get a request_end. */
     void (*lost)(void *arg);
@@ -34,6 +35,7 @@ void broker_link_attach(struct broker_link *l, int take_fd);
 void broker_open_session(struct broker_link *l, const struct broker_session *s);
 void broker_close_session(struct broker_link *l, const char *token);
 void broker_request_go(struct broker_link *l, const char *request, int64_t number);
+void broker_request_hold(struct broker_link *l, const char *request, int64_t ms);
 void broker_request_refuse(struct broker_link *l, const char *request, int status, const char *code,
                            const char *detail);
 void broker_request_cancel(struct broker_link *l, const char *session);

@@ -9,23 +9,28 @@
                      start. Requests with an unknown token, or on another tenant's gateway socket, get 401.
      session_close   {token}
      request_go      {request, number}                 the span start is durable: dial
+     request_hold    {request, ms}                     not yet: go or refuse comes in so many milliseconds (backoff, R24)
      request_refuse  {request, status, code, detail}   the host gets that as the upstream's answer (budget, R27)
      request_cancel  {session}                         interrupt: close the upstream connections of this session's
                                                        requests that were told to go
    broker → control
      hello           {version}
-     request_begin   {request, session, bytes}         a request arrived and passed the token check
+     request_begin   {request, session, bytes, inputTokens}
+                                                       a request arrived and passed the token check; inputTokens is
+                                                       what it may hold, an estimate
      request_end     {request, session, status, ttftMs|null, durationMs, aborted: bool,
                       usage: {inputTokens, outputTokens, cacheReadInputTokens, cacheCreationInputTokens,
                               estimated?: true} | null,
-                      error: {code, message, unrecoverable: bool} | null}
-                     R24: error.code is one of model_unreachable, model_rejected_key, model_not_found,
+                      error: {code, message, unrecoverable: bool} | null, holding?: true, retryAfterMs?}
+                     R24: error.code is one of model_unreachable, model_rejected_key, model_no_credit, model_not_found,
                      model_rate_limited, model_overloaded, model_bad_request, model_stream_broken,
                      credential_missing, credential_refused, address_not_allowed.
+                     holding: this attempt failed, the host has got nothing, and the request waits for control's word:
+                     go makes another attempt, refuse ends it. retryAfterMs: what the provider asks for.
 
    The broker waits for request_go at most 30 s, then answers the host 424 (its own answers never carry a status that a
-   provider SDK or Pi would retry by itself). Every request_begin is followed by one request_end, refused ones too, unless
-   the link breaks. status is what the host got, 0 if it got none. */
+   provider SDK or Pi would retry by itself). Every request_begin is followed by one last request_end, refused
+   ones too, unless the link breaks. status is what the host got, 0 if it got none. */
 /* clang-format on */
 #ifndef BROKER_PROTOCOL_H
 #define BROKER_PROTOCOL_H

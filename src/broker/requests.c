@@ -121,14 +121,22 @@ static void take_wake(struct request *r)
     }
 }
 
+static int64_t held_until_ms(struct request *r)
+{
+    AUTO_LOCK(&r->table->lock);
+    return r->held_until_ms;
+}
+
 err request_wait(struct request *r, int host_fd, int64_t timeout_ms)
 {
     CHECK(r, REQUEST_MAGIC);
-    int64_t deadline_ms = clock_monotonic_ms(clock_real()) + timeout_ms;
+    int64_t from_ms = clock_monotonic_ms(clock_real());
     struct pollfd fds[2] = {{.fd = r->wake_fd, .events = POLLIN},
                             {.fd = host_fd, .events = POLLRDHUP}};
     for (;;) {
-        int64_t left_ms = deadline_ms - clock_monotonic_ms(clock_real());
+        int64_t held_ms = held_until_ms(r);
+        int64_t left_ms =
+            (held_ms > from_ms ? held_ms : from_ms) + timeout_ms - clock_monotonic_ms(clock_real());
         if (left_ms <= 0)
             return fail(E_TIMEOUT, "control did not answer");
         int n = poll(fds, 2, (int)left_ms);
@@ -167,6 +175,21 @@ static struct request *find(struct request_table *t, const char *id)
         if (strcmp(r->id, id) == 0)
             return r;
     return NULL;
+}
+
+void request_pause(struct request *r)
+{
+    AUTO_LOCK(&r->table->lock);
+    if (r->state == REQUEST_GO)
+        r->state = REQUEST_WAITING;
+}
+
+void requests_hold(struct request_table *t, const char *id, int64_t ms)
+{
+    AUTO_LOCK(&t->lock);
+    struct request *r = find(t, id);
+    if (r)
+        r->held_until_ms = clock_monotonic_ms(clock_real()) + ms;
 }
 
 void requests_go(struct request_table *t, const char *id)

@@ -15,7 +15,7 @@
 
 enum request_state {
     REQUEST_WAITING,  /* control has not spoken; → GO, REFUSED, CANCELLED */
-    REQUEST_GO,       /* dial; → CANCELLED */
+    REQUEST_GO,       /* dial; → WAITING (request_pause), CANCELLED */
     REQUEST_REFUSED,  /* the end: refusal says what the host gets */
     REQUEST_CANCELLED /* the end: interrupted, or control is gone */
 };
@@ -37,6 +37,7 @@ struct request {
     /* guarded by the table's lock */
     enum request_state state;
     struct request_refusal refusal;
+    int64_t held_until_ms; /* monotonic; control will not speak before */
     int upstream_fd; /* ours, or -1; cancelling shuts it down even while the host's slow reading
                         blocks us */
     struct request *next, *prev;
@@ -50,13 +51,18 @@ struct request *request_new(struct request_table *t, const char *session);
 void request_free(struct request *r); /* NULL-safe */
 
 /* The serving thread: waits until control has spoken, host_fd hangs up (E_CLOSED) or timeout_ms
-   passed (E_TIMEOUT). 0: see request_state(). */
+   passed since now, or since the hold that control asked for is over (E_TIMEOUT). 0: see
+   request_state(). */
 err request_wait(struct request *r, int host_fd, int64_t timeout_ms);
 enum request_state request_state(struct request *r, struct request_refusal *out_refusal);
+/* GO → WAITING: what it was told to do failed. A cancel that came first stands. */
+void request_pause(struct request *r);
 /* The connection a cancel is to cut; kept as a copy of the descriptor. -1 when there is none any
  * more. */
 void request_set_upstream(struct request *r, int fd);
 
+/* Control will speak in so many milliseconds, not before. */
+void requests_hold(struct request_table *t, const char *id, int64_t ms);
 void requests_go(struct request_table *t, const char *id);
 void requests_refuse(struct request_table *t, const char *id, const struct request_refusal *why);
 /* Those of the session that were told to go; session NULL: all of them. */

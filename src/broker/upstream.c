@@ -395,6 +395,12 @@ const char *upstream_header(const struct upstream *u, const char *name)
     return NULL;
 }
 
+void upstream_limit_idle(struct upstream *u, int64_t idle_ms)
+{
+    u->options.idle_ms = idle_ms;
+    u->active_ms = clock_monotonic_ms(clock_real());
+}
+
 bool upstream_sent_body(const struct upstream *u)
 {
     curl_off_t sent = 0;

@@ -41,6 +41,8 @@ const struct upstream_header *upstream_headers(const struct upstream *u, size_t 
 const char *upstream_header(const struct upstream *u, const char *name); /* NULL if absent */
 /* Waits for more of the body. *out_n == 0: it is complete. */
 err upstream_read(struct upstream *u, char *p, size_t cap, size_t *out_n);
+/* From now on the provider may be silent for so long. */
+void upstream_limit_idle(struct upstream *u, int64_t idle_ms);
 bool upstream_sent_body(const struct upstream *u); /* the provider has the whole request */
 void upstream_close(struct upstream *u);           /* NULL-safe; closes the connection at once */
 

@@ -11,7 +11,8 @@
      {op:"prompt", id, session, note|null, lines:1}             content blocks (array); note = hidden text before
      {op:"steer", id, session, lines:1}                         content blocks: between tool calls of the run
      {op:"resume", id, session, note|null, lines}               toolResult messages for calls left open, in order; then
-                                                               the run goes on (R26); note = hidden message text
+                                                               the run goes on (R26), without the answer that failed
+                                                               if one is the last message (R24); note = hidden text
      {op:"abort", id, session}
      {op:"tool_result", session, call, lines:1}                 {content, details?, isError}
      {op:"tool_update", session, call, lines:1}                 {"text": …} output so far grew by this
@@ -28,7 +29,7 @@
                                                                | message_end | discarded
      {t:"tool", session, call, name, lines:1}                   run this tool; input follows
      {t:"tool_cancel", session, call}                           Pi gave up on it (abort)
-     {t:"retry", session, attempt, maxAttempts, delayMs, error} Pi will ask the model again
+     {t:"retry", session, attempt, maxAttempts, delayMs, error} Pi asks the model again in delayMs, and is held then
      {t:"settled", session, aborted, error?}                    the run is over and Pi is idle
    Order is kept per session in each direction. The host applies backpressure: it stops reading model
    streams when its socket is full (deltas of one kind and index are merged meanwhile); control stops reading when a

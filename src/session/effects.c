@@ -199,10 +199,16 @@ static void request_go(struct live *l, const struct turn_effect *e, struct arena
     broker_request_go(l->m->broker, e->id, e->number);
 }
 
+static void request_hold(struct live *l, const struct turn_effect *e, struct arena *a)
+{
+    (void)a;
+    broker_request_hold(l->m->broker, e->id, e->number);
+}
+
 static void request_refuse(struct live *l, const struct turn_effect *e, struct arena *a)
 {
     (void)a;
-    broker_request_refuse(l->m->broker, e->id, 409, e->name, e->text);
+    broker_request_refuse(l->m->broker, e->id, 424, e->name, e->text);
 }
 
 static void request_cancel(struct live *l, const struct turn_effect *e, struct arena *a)
@@ -239,6 +245,7 @@ static const effect_fn effects[] = {
     [EFFECT_TOOL_ACK] = ack_tool,
     [EFFECT_SANDBOX_WARM] = warm_sandbox,
     [EFFECT_REQUEST_GO] = request_go,
+    [EFFECT_REQUEST_HOLD] = request_hold,
     [EFFECT_REQUEST_REFUSE] = request_refuse,
     [EFFECT_REQUEST_CANCEL] = request_cancel,
     [EFFECT_FRAME] = frame,

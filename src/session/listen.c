@@ -54,6 +54,12 @@ static void settled(void *arg, const char *session, bool aborted, const char *er
                        true);
 }
 
+static void retry(void *arg, const char *session, const json_t *envelope)
+{
+    (void)envelope; /* when is control's business (R24) */
+    manager_post_input(arg, session, &(struct turn_input){.kind = TURN_RETRY}, true);
+}
+
 static void lost(void *arg, const char *session, const char *why)
 {
     manager_post_input(arg, session,
@@ -68,16 +74,18 @@ struct harness_events session_manager_harness_events(struct session_manager *m)
                                    .delta = delta,
                                    .tool = tool,
                                    .tool_cancel = tool_cancelled,
+                                   .retry = retry,
                                    .settled = settled,
                                    .lost = lost,
                                    .arg = m};
 }
 
-static void request_begin(void *arg, const char *session, const char *request, int64_t bytes)
+static void request_begin(void *arg, const char *session, const char *request, int64_t input_tokens)
 {
     manager_post_input(
         arg, session,
-        &(struct turn_input){.kind = TURN_REQUEST_BEGIN, .id = request, .number = bytes}, false);
+        &(struct turn_input){.kind = TURN_REQUEST_BEGIN, .id = request, .number = input_tokens},
+        false);
 }
 
 static void request_end(void *arg, const char *session, const char *request, const json_t *end)

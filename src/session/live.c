@@ -25,6 +25,7 @@ struct run {
     int64_t inbox_up_to; /* rows now in the log; 0 = none */
     bool inbox_full;     /* there may be more than were read */
     bool idle_reached;
+    bool row_first; /* who sees the event must find the row saying so */
     const char *status, *stop_reason;
 };
 
@@ -197,6 +198,7 @@ static struct outcome *step(struct run *r, const struct turn_input *in)
         r->status = e->name;
         r->stop_reason = e->bytes.n ? e->bytes.p : NULL;
         r->idle_reached = r->idle_reached || strcmp(e->name, "idle") == 0;
+        r->row_first = r->row_first || strcmp(e->name, "running") != 0;
     }
     return o;
 }
@@ -371,8 +373,8 @@ static void commit(struct run *r)
         log_error("the session stops: %s", err_text());
         l->ended = l->failed =
             true; /* nothing leaves that is not on disk; the next wake loads it */
-    } else if (r->idle_reached) {
-        bring_row_up_to_date(r); /* who sees status_idle must find the row idle */
+    } else if (r->row_first) {
+        bring_row_up_to_date(r);
     }
     for (struct outcome *o = r->first; o; o = o->next) {
         for (size_t i = 0; !e && i < o->out.line_count; i++)

@@ -1,11 +1,10 @@
-/* The turn machine's core: inputs in, lines and effects out. Parts: turn_calls.c (tool calls),
-   turn_requests.c (model requests and previews), turn_load.c (state from the log). */
+/* The turn machine's core: inputs in, lines and effects out. Parts: turn_run.c (a turn's beginning
+   and end), turn_calls.c (tool calls), turn_requests.c (model requests and previews), turn_retry.c
+   (attempts), turn_lines.c (what a step leads to), turn_load.c (state from the log). */
 #include "session/turn.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "hands/frames.h"
-#include "session/projection.h"
 #include "session/turn_state.h"
 
 #include <stdio.h>
@@ -21,6 +20,7 @@ struct turn *turn_new(const struct turn_options *o)
     t->o.model = mem_strdup(o->model);
     t->known = json_object();
     t->request.hold_until_ms = -1;
+    retry_reset(t);
     return t;
 }
 
@@ -46,316 +46,7 @@ void turn_free(struct turn *t)
     mem_free(t);
 }
 
-/* ---- lines and effects ---- */
-
-void step_line(struct step *s, struct str line)
-{
-    struct turn_output *out = s->out;
-    if ((out->line_count & (out->line_count - 1)) == 0) { /* room for the next power of two */
-        struct str *more = arena_alloc(s->a, (out->line_count * 2 + 1) * sizeof *more);
-        if (out->line_count)
-            memcpy(more, out->lines, out->line_count * sizeof *more);
-        out->lines = more;
-    }
-    out->lines[out->line_count++] = arena_str(s->a, line);
-}
-
-static void step_json_line(struct step *s, json_t *take_line)
-{
-    AUTO_BUF text = {0};
-    json_write(take_line, &text);
-    json_decref(take_line);
-    step_line(s, buf_str(&text));
-}
-
-/* LOG.md: a log begins with Pi's header, whoever writes first. */
-static void ensure_header(struct step *s)
-{
-    struct turn *t = s->t;
-    if (t->has_header)
-        return;
-    t->has_header = true;
-    json_t *h = json_pack("{s:s, s:i, s:s}", "type", "session", "version", 3, "id", t->o.session);
-    json_set_time(h, "timestamp", s->now_ms);
-    json_object_set_new(h, "cwd", json_string(SANDBOX_WORKDIR));
-    step_json_line(s, h);
-}
-
-const char *step_control(struct step *s, const char *custom_type, json_t *take_data)
-{
-    struct turn *t = s->t;
-    ensure_header(s);
-    const char *id =
-        arena_printf(s->a, "%016llx", (unsigned long long)t->o.random(t->o.random_arg));
-    json_t *line =
-        json_pack("{s:s, s:s, s:s}", "type", "custom", "customType", custom_type, "id", id);
-    json_object_set_new(line, "parentId", t->leaf[0] ? json_string(t->leaf) : json_null());
-    json_set_time(line, "timestamp", s->now_ms);
-    json_object_set_new(line, "data", take_data);
-    step_json_line(s, line);
-    return id;
-}
-
-const char *step_event(struct step *s, json_t *take_event)
-{
-    return step_control(s, "pi-managed:event", json_pack("{s:o}", "event", take_event));
-}
-
-struct turn_effect *step_effect(struct step *s, enum turn_effect_kind kind)
-{
-    struct turn_effect *e = arena_alloc(s->a, sizeof *e);
-    e->kind = kind;
-    *s->tail = e;
-    s->tail = &e->next;
-    return e;
-}
-
-void step_frame(struct step *s, const char *type, const char *delta_of, json_t *take_frame)
-{
-    json_object_set_new(take_frame, "type", json_string(type));
-    json_object_set_new(take_frame, "sessionId", json_string(s->t->o.session));
-    struct turn_effect *e = step_effect(s, EFFECT_FRAME);
-    e->name = type;
-    e->text = delta_of;
-    e->bytes = json_write_arena(take_frame, s->a);
-    json_decref(take_frame);
-}
-
-void step_error(struct step *s, const char *code, const char *message, const char *retry_type)
-{
-    step_event(s, json_pack("{s:s, s:{s:s, s:o}, s:{s:s}}", "type", "session.error", "error",
-                            "code", code, "message", json_str(str_of(message)), "retryStatus",
-                            "type", retry_type));
-}
-
-static void set_status(struct step *s, const char *status, const json_t *stop_reason)
-{
-    struct turn_effect *e = step_effect(s, EFFECT_STATUS);
-    e->name = status;
-    if (stop_reason)
-        e->bytes = json_write_arena(stop_reason, s->a);
-}
-
-/* ---- a turn's beginning and end ---- */
-
-static void mark_processed(struct step *s, struct queued *q, bool withdrawn)
-{
-    json_t *data = json_pack("{s:s}", "eventId", q->id);
-    json_set_time(data, "at", s->now_ms);
-    if (withdrawn)
-        json_object_set_new(data, "withdrawn", json_true());
-    step_control(s, "pi-managed:processed", data);
-    q->processed = true;
-    json_t *frame = json_pack("{s:s}", "eventId", q->id);
-    json_set_time(frame, "processedAt", s->now_ms);
-    step_frame(s, "event_processed", NULL, frame);
-}
-
-static struct queued *first_with(const struct turn *t, bool processed)
-{
-    struct queued *q = t->queue;
-    while (q && q->processed != processed)
-        q = q->next;
-    return q;
-}
-
-static void hand_to_pi(struct step *s, const struct queued *q, enum turn_effect_kind how)
-{
-    step_effect(s, how)->bytes = json_write_arena(q->content, s->a);
-}
-
-static void fail_turn(struct step *s, const char *code, const char *text);
-
-/* How long the session has run in all; only turns count, not the time between them. */
-static int64_t ran_ms(const struct turn *t, int64_t now_ms)
-{
-    return t->ran_ms + (t->running ? now_ms - t->running_since_ms : 0);
-}
-
-static bool is_overdue(const struct turn *t, int64_t now_ms)
-{
-    return t->o.max_running_ms > 0 && ran_ms(t, now_ms) >= t->o.max_running_ms;
-}
-
-static const char overdue_text[] =
-    "The session has run as long as its environment's maxDuration allows. Fork it or start a new "
-    "session in an environment with a longer one.";
-
-static void start_turn(struct step *s)
-{
-    struct turn *t = s->t;
-    t->running = true;
-    t->running_since_ms = s->now_ms;
-    t->begun = t->blocked = false;
-    t->host_losses = 0;
-    step_event(s, json_pack("{s:s}", "type", "session.status_run_started"));
-    set_status(s, "running", NULL);
-    if (is_overdue(t, s->now_ms)) {
-        fail_turn(s, "max_duration_exceeded", overdue_text);
-        return;
-    }
-    step_effect(s, EFFECT_SANDBOX_WARM);
-    if (t->host == HOST_OPEN) {
-        turn_begin_run(s);
-    } else if (t->host == HOST_NONE) {
-        t->host = HOST_OPENING;
-        step_effect(s, EFFECT_HOST_OPEN);
-    }
-}
-
-/* Goes on after a crash cut a run off; true if there was something to go on with. */
-static bool continue_run(struct step *s)
-{
-    struct turn *t = s->t;
-    if (t->calls) {
-        if (!calls_all_done(t))
-            return true; /* called again with the last result */
-        step_effect(s, EFFECT_HOST_RESUME)->bytes = calls_resume_lines(s);
-        t->in_run = true;
-        return true;
-    }
-    if (first_with(t, true) == NULL &&
-        (t->last_role == LAST_USER || t->last_role == LAST_TOOL_RESULT)) {
-        step_effect(s, EFFECT_HOST_RESUME);
-        t->in_run = true;
-        return true;
-    }
-    return false;
-}
-
-/* The last model request of a run failed for good, or Pi itself did. */
-/* What went wrong, in the words of who knows best: the broker, then Pi, then the host. */
-static void finish_failed(struct step *s)
-{
-    struct turn *t = s->t;
-    bool terminal = t->error_unrecoverable || !t->last_failed;
-    const char *code = "harness_error", *text = t->settled_error;
-    if (t->last_failed) {
-        code = t->error_code ? t->error_code : "model_error";
-        text = t->error_text ? t->error_text : t->last_error;
-    }
-    step_error(s, code, text ? text : "the model request failed",
-               terminal ? "terminal" : "exhausted");
-    turn_finish(s, terminal ? "error" : "retries_exhausted");
-}
-
-/* The host is open and idle: gives Pi what is next, or ends the turn. */
-void turn_begin_run(struct step *s)
-{
-    struct turn *t = s->t;
-    bool resuming = t->resuming;
-    if (resuming && continue_run(s)) {
-        t->resuming = !t->in_run;
-        return;
-    }
-    t->resuming = false;
-    if (resuming && t->last_role == LAST_ASSISTANT && t->last_failed) {
-        finish_failed(s);
-        return;
-    }
-    /* What Pi was given and has not written down it does not know: a steer that came too late, or a
-       prompt that its host took along. */
-    struct queued *next = first_with(t, true);
-    if (next == NULL && (next = first_with(t, false)) == NULL) {
-        turn_finish(s, "end_turn");
-        return;
-    }
-    calls_give_up(s); /* left open by a run that broke off: Pi tells the model itself */
-    if (!next->processed)
-        mark_processed(s, next, false);
-    hand_to_pi(s, next, EFFECT_HOST_PROMPT);
-    t->in_run = t->begun = true;
-}
-
-bool turn_failed_by(const char *stop_type)
-{
-    return stop_type &&
-           (strcmp(stop_type, "error") == 0 || strcmp(stop_type, "retries_exhausted") == 0);
-}
-
-void turn_finish(struct step *s, const char *stop_type)
-{
-    struct turn *t = s->t;
-    request_expire(s, true);
-    calls_give_up(s);
-    t->ran_ms = ran_ms(t, s->now_ms);
-    t->running = t->in_run = t->aborting = t->resuming = t->settled = t->overdue = false;
-    t->blocked = turn_failed_by(stop_type);
-    AUTO_JSON reason = json_pack("{s:s}", "type", stop_type);
-    AUTO_JSON idle = json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason);
-    step_event(s, json_incref(idle));
-    if (projection_drops_handed(idle))
-        turn_queue_drop_handed(t);
-    set_status(s, "idle", reason);
-    if (t->queue && !t->blocked && strcmp(stop_type, "interrupted") == 0)
-        start_turn(s); /* what was posted after, or queued before, the interrupt */
-}
-
-static const char *abort_type(const struct turn *t)
-{
-    return t->overdue ? "error" : "interrupted";
-}
-
-/* Pi is done. Everything of the turn that is still held comes first (R19). */
-void turn_try_settle(struct step *s)
-{
-    struct turn *t = s->t;
-    if (!t->settled || t->request.open)
-        return;
-    t->settled = t->in_run = false;
-    if (t->aborting) {
-        turn_finish(s, abort_type(t));
-    } else if (t->last_failed || t->settled_error) {
-        finish_failed(s);
-    } else {
-        turn_begin_run(s);
-    }
-}
-
-static void fail_turn(struct step *s, const char *code, const char *text)
-{
-    step_error(s, code, text, "terminal");
-    turn_finish(s, "error");
-}
-
 /* ---- inputs ---- */
-
-/* Pi has nothing in hand. If this turn has not begun, its message is what gets interrupted. */
-static void finish_interrupted(struct step *s)
-{
-    struct turn *t = s->t;
-    struct queued *head = t->queue;
-    if (head && !t->begun) {
-        mark_processed(s, head, true);
-        turn_queue_drop(t, head);
-    }
-    turn_finish(s, abort_type(t));
-}
-
-static void interrupt(struct step *s)
-{
-    struct turn *t = s->t;
-    if (!t->running || t->aborting)
-        return;
-    t->aborting = true;
-    step_effect(s, EFFECT_REQUEST_CANCEL);
-    calls_cancel_all(s, false);
-    if (t->in_run && t->host == HOST_OPEN) {
-        step_effect(s, EFFECT_HOST_ABORT);
-        return;
-    }
-    finish_interrupted(s);
-}
-
-static void check_duration(struct step *s)
-{
-    struct turn *t = s->t;
-    if (!t->running || t->aborting || !is_overdue(t, s->now_ms))
-        return;
-    step_error(s, "max_duration_exceeded", overdue_text, "terminal");
-    t->overdue = true;
-    interrupt(s);
-}
 
 static void posted(struct step *s, const struct turn_input *in)
 {
@@ -369,18 +60,18 @@ static void posted(struct step *s, const struct turn_input *in)
     if (str_is(type, "user.interrupt")) {
         struct queued now = {0};
         snprintf(now.id, sizeof now.id, "%s", id);
-        mark_processed(s, &now, false);
-        interrupt(s);
+        turn_mark_processed(s, &now, false);
+        turn_interrupt(s);
         return;
     }
     if (!str_is(type, "user.message"))
         return;
     struct queued *q = turn_queue_push(t, id, in->event);
     if (!t->running) {
-        start_turn(s);
+        turn_start(s);
     } else if (q->steer && t->in_run && !t->aborting && !t->settled) {
-        mark_processed(s, q, false);
-        hand_to_pi(s, q, EFFECT_HOST_STEER);
+        turn_mark_processed(s, q, false);
+        turn_hand_over(s, q, EFFECT_HOST_STEER);
     }
 }
 
@@ -391,7 +82,7 @@ static void withdraw(struct step *s, const struct turn_input *in)
     while (q && strcmp(q->id, in->id) != 0)
         q = q->next;
     if (q && !q->processed) {
-        mark_processed(s, q, true);
+        turn_mark_processed(s, q, true);
         turn_queue_drop(t, q);
         s->out->withdrawn = true;
     } else {
@@ -411,7 +102,7 @@ static void host_opened(struct step *s, const struct turn_input *in)
         t->host = HOST_OPENING;
         step_effect(s, EFFECT_HOST_OPEN);
     } else {
-        fail_turn(s, in->name && in->name[0] ? in->name : "harness_unavailable", in->text);
+        turn_fail(s, in->name && in->name[0] ? in->name : "harness_unavailable", in->text);
     }
 }
 
@@ -425,9 +116,9 @@ static void host_replied(struct step *s, const struct turn_input *in)
         return;
     t->in_run = false;
     if (t->aborting)
-        turn_finish(s, abort_type(t));
+        turn_finish(s, turn_abort_type(t));
     else
-        fail_turn(s, "harness_error", in->text);
+        turn_fail(s, "harness_error", in->text);
 }
 
 static void host_lost(struct step *s, const struct turn_input *in)
@@ -439,16 +130,17 @@ static void host_lost(struct step *s, const struct turn_input *in)
     request_discard_previews(s);
     request_expire(s, true);
     if (t->aborting) {
-        turn_finish(s, abort_type(t));
+        turn_finish(s, turn_abort_type(t));
         return;
     }
-    t->resuming = t->resuming || t->in_run;
-    t->in_run = t->settled = false;
+    t->resuming = t->resuming || t->in_run || t->retry.resume;
+    t->in_run = t->settled = t->retry.resume = false;
+    t->retry.waiting[0] = 0; /* hung up with it */
     if (++t->host_losses >= HOST_LOSSES_MAX) {
         char text[300];
         snprintf(text, sizeof text, "the Pi host died %d times in this turn: %s", HOST_LOSSES_MAX,
                  in->text);
-        fail_turn(s, "harness_crashed", text);
+        turn_fail(s, "harness_crashed", text);
         return;
     }
     calls_attach(s, true);
@@ -468,7 +160,7 @@ static void entry(struct step *s, const struct turn_input *in)
                    "An entry of Pi's could not be read and is missing in the log.", "exhausted");
     if (e || type.p == NULL || str_is(type, "session"))
         return; /* the header is ours; a line that is no entry cannot come from a sound host */
-    ensure_header(s);
+    step_header(s);
     const json_t *message = json_object_get(line, "message");
     const char *call = json_get_c(message, "toolCallId");
     bool is_result = str_is(json_get_str(message, "role"), "toolResult");
@@ -505,14 +197,14 @@ static void recover(struct step *s, const struct turn_input *in)
     (void)in;
     if (!t->running) {
         if (turn_needs_recovery(t))
-            start_turn(s);
+            turn_start(s);
         return;
     }
     request_expire(s, true);
-    set_status(s, "running", NULL);
+    step_status(s, t->retry.at_ms > s->now_ms ? "rescheduling" : "running", NULL);
     if (t->aborting) { /* the interrupt was durable, its end was not */
         calls_cancel_all(s, true);
-        finish_interrupted(s);
+        turn_finish_interrupted(s);
         return;
     }
     t->resuming = true;
@@ -575,8 +267,12 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
     case TURN_REQUEST_END:
         request_end(&s, in);
         break;
+    case TURN_RETRY:
+        retry_by_pi(&s);
+        break;
     case TURN_BROKER_LOST:
         request_expire(&s, true);
+        t->retry.waiting[0] = 0; /* what Pi hears makes it ask again */
         break;
     case TURN_SETTLED:
         settled(&s, in);
@@ -586,7 +282,8 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
         break;
     case TURN_TICK:
         request_expire(&s, false);
-        check_duration(&s);
+        turn_check_duration(&s);
+        retry_tick(&s);
         break;
     }
     if (t->request.open == false) {
@@ -595,14 +292,17 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
     }
 }
 
+/* -1 = never. */
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
 int64_t turn_deadline_ms(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);
     int64_t hold = t->request.open ? t->request.hold_until_ms : -1;
-    int64_t limit = t->running && !t->aborting && t->o.max_running_ms > 0
-                        ? t->running_since_ms + t->o.max_running_ms - t->ran_ms
-                        : -1;
-    return hold < 0 || (limit >= 0 && limit < hold) ? limit : hold;
+    return sooner(hold, sooner(turn_overdue_at_ms(t), retry_deadline_ms(t)));
 }
 
 bool turn_is_running(const struct turn *t)
@@ -620,7 +320,7 @@ bool turn_is_quiet(const struct turn *t)
 bool turn_needs_recovery(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);
-    return t->running || (first_with(t, false) && !t->blocked);
+    return t->running || (turn_first_queued(t, false) && !t->blocked);
 }
 
 bool turn_knows_event(const struct turn *t, const char *event_id)

@@ -44,8 +44,9 @@ enum turn_input_kind {
     /* name: code ("": sandbox_unavailable), text: for session.error; the call's result follows as
        TURN_TOOL_RESULT */
     TURN_SANDBOX_FAILED,
-    TURN_REQUEST_BEGIN, /* id: request */
+    TURN_REQUEST_BEGIN, /* id: request, number: tokens it may hold */
     TURN_REQUEST_END,   /* id: request, event: request_end */
+    TURN_RETRY,         /* Pi asks the model again by itself */
     TURN_BROKER_LOST,
     TURN_SETTLED, /* ok = not aborted, text: error or NULL */
     TURN_RECOVER, /* after loading: go on with what a crash interrupted; ok = sandbox kept its
@@ -77,6 +78,7 @@ enum turn_effect_kind {
     EFFECT_TOOL_ACK,     /* id: call: its result is durable */
     EFFECT_SANDBOX_WARM, /* start the sandbox in the background */
     EFFECT_REQUEST_GO,   /* id: request, number */
+    EFFECT_REQUEST_HOLD, /* id: request, number: milliseconds that it will wait for its go */
     EFFECT_REQUEST_REFUSE, /* id: request, name: code, text */
     EFFECT_REQUEST_CANCEL,
     EFFECT_FRAME, /* stream-only: name: type, text: delta_of or NULL, bytes: JSON */

@@ -89,7 +89,10 @@ static void note_assistant(struct turn *t, const json_t *entry, const json_t *me
     mem_free(t->last_error);
     const char *text = json_get_c(message, "errorMessage");
     t->last_error = text ? mem_strdup(text) : NULL;
-    if (!t->last_failed && !str_is(stop, "aborted"))
+    bool aborted = str_is(stop, "aborted");
+    if (!aborted)
+        retry_note_line(t, t->last_failed);
+    if (!t->last_failed && !aborted)
         calls_declare(t, entry, message);
 }
 
@@ -117,6 +120,8 @@ void turn_note_entry(struct turn *t, const json_t *entry)
         snprintf(t->leaf, sizeof t->leaf, "%s", id);
     if (str_is(json_get_str(entry, "type"), "message"))
         note_message(t, entry);
+    else if (str_is(json_get_str(entry, "type"), "compaction"))
+        retry_note_line(t, false);
 }
 
 static void load_inbox(struct turn *t, const json_t *data)
@@ -172,6 +177,7 @@ static void load_fork(struct turn *t)
     t->running = t->aborting = t->blocked = false;
     t->usage = (struct session_usage){0};
     request_forget(&t->request);
+    retry_reset(t);
     calls_clear(t);
     while (t->queue)
         turn_queue_drop(t, t->queue);
@@ -184,6 +190,14 @@ static int64_t time_of(const json_t *entry)
     return text && clock_parse(text, &at) ? at : 0;
 }
 
+static void load_retry(struct turn *t, const json_t *status)
+{
+    const char *at = json_get_c(status, "nextRetryAt");
+    int64_t at_ms = -1;
+    if (at && clock_parse(at, &at_ms))
+        retry_note_scheduled(t, json_get_int(status, "attempt", 0), at_ms);
+}
+
 static void load_event(struct turn *t, const json_t *entry, const json_t *event)
 {
     struct str type = json_get_str(event, "type");
@@ -191,18 +205,22 @@ static void load_event(struct turn *t, const json_t *entry, const json_t *event)
         t->running = true;
         t->running_since_ms = time_of(entry);
         t->begun = t->blocked = false;
+        retry_reset(t);
+    } else if (str_is(type, "session.error")) {
+        load_retry(t, json_object_get(event, "retryStatus"));
     } else if (str_is(type, "session.status_idle")) {
         t->ran_ms += t->running ? time_of(entry) - t->running_since_ms : 0;
         load_idle(t, event);
     } else if (str_is(type, "span.model_request_start")) {
         const char *id = json_get_c(entry, "id");
         t->requests = json_get_int(event, "requestNumber", t->requests + 1);
+        retry_note_start(t, json_get_int(event, "attempt", 1));
         t->request.open = true;
         snprintf(t->request.line_id, sizeof t->request.line_id, "%s", id ? id : "");
         t->request.line_at_ms = time_of(entry);
     } else if (str_is(type, "span.model_request_end")) {
-        request_forget(&t->request);
         request_apply_end(t, event);
+        request_forget(&t->request);
     }
 }
 

@@ -15,27 +15,29 @@ void request_forget(struct request *r)
 
 void request_begin(struct step *s, const struct turn_input *in)
 {
+    if (s->t->running && !s->t->aborting)
+        request_expire(s, true);
+    retry_admit(s, in->id);
+}
+
+void request_start(struct step *s, const char *id, unsigned attempt)
+{
     struct turn *t = s->t;
-    if (!t->running || t->aborting) {
-        struct turn_effect *e = step_effect(s, EFFECT_REQUEST_REFUSE);
-        e->id = arena_strdup(s->a, in->id);
-        e->name = t->aborting ? "interrupted" : "session_not_running";
-        e->text = "The session is not running a turn.";
-        return;
-    }
-    request_expire(s, true);
     struct request *r = &t->request;
+    if (t->retry.at_ms >= 0)
+        step_status(s, "running", NULL);
+    retry_note_start(t, attempt);
     r->open = true;
-    snprintf(r->id, sizeof r->id, "%s", in->id);
+    snprintf(r->id, sizeof r->id, "%s", id);
     t->requests++;
     const char *line =
         step_event(s, json_pack("{s:s, s:I, s:i, s:s, s:s}", "type", "span.model_request_start",
-                                "requestNumber", (json_int_t)t->requests, "attempt", 1, "provider",
-                                t->o.provider, "model", t->o.model));
+                                "requestNumber", (json_int_t)t->requests, "attempt", (int)attempt,
+                                "provider", t->o.provider, "model", t->o.model));
     snprintf(r->line_id, sizeof r->line_id, "%s", line);
     r->line_at_ms = s->now_ms;
     struct turn_effect *e = step_effect(s, EFFECT_REQUEST_GO);
-    e->id = arena_strdup(s->a, in->id);
+    e->id = arena_strdup(s->a, id);
     e->number = t->requests;
 }
 
@@ -68,6 +70,7 @@ void request_apply_end(struct turn *t, const json_t *event)
     t->error_code = code ? mem_strdup(code) : NULL;
     t->error_text = code && text ? mem_strdup(text) : NULL;
     t->error_unrecoverable = json_get_bool(error, "unrecoverable", false);
+    retry_note_end(t);
 }
 
 static void add_price(struct turn *t, json_t *event)
@@ -91,8 +94,8 @@ static void write_end(struct step *s)
     struct turn *t = s->t;
     struct request *r = &t->request;
     json_t *e = json_pack("{s:s, s:I, s:i, s:s, s:s}", "type", "span.model_request_end",
-                          "requestNumber", (json_int_t)t->requests, "attempt", 1, "provider",
-                          t->o.provider, "model", t->o.model);
+                          "requestNumber", (json_int_t)t->requests, "attempt",
+                          (int)t->retry.attempts, "provider", t->o.provider, "model", t->o.model);
     static const char *const copied[] = {"status",     "usage",   "ttftMs",
                                          "durationMs", "aborted", "error"};
     for (size_t i = 0; r->end && i < sizeof copied / sizeof *copied; i++)
@@ -100,12 +103,13 @@ static void write_end(struct step *s)
             json_object_set(e, copied[i], json_object_get(r->end, copied[i]));
     if (r->end == NULL)
         json_object_set_new(e, "error",
-                            json_pack("{s:s, s:s}", "code", "request_lost", "message",
+                            json_pack("{s:s, s:s}", "code", REQUEST_LOST, "message",
                                       "The request was cut off before its usage was known."));
     add_price(t, e);
     request_apply_end(t, e);
     step_event(s, e);
     request_forget(r);
+    retry_consider(s);
 }
 
 static void hold_or_write(struct step *s)
@@ -129,10 +133,18 @@ void request_answered(struct step *s)
 void request_end(struct step *s, const struct turn_input *in)
 {
     struct request *r = &s->t->request;
-    if (!r->open || strcmp(r->id, in->id) != 0 || r->end)
-        return;
-    r->end = json_deep_copy(in->event);
-    hold_or_write(s);
+    bool ours = r->open && strcmp(r->id, in->id) == 0 && r->end == NULL;
+    bool held = json_get_bool(in->event, "holding", false);
+    if (ours)
+        r->end = json_deep_copy(in->event);
+    if (held && ours)
+        write_end(s); /* no line of Pi's comes of it */
+    else if (ours)
+        hold_or_write(s);
+    if (!held && strcmp(s->t->retry.waiting, in->id) == 0)
+        s->t->retry.waiting[0] = 0; /* the host has hung up */
+    if (held)
+        retry_held(s, in->id, ours, json_get_int(in->event, "retryAfterMs", -1));
 }
 
 void request_expire(struct step *s, bool at_once)

@@ -7,8 +7,9 @@
 
 #define TURN_MAGIC 0x7042b1e5u
 #define LINE_ID_MAX 40
-#define SPAN_HOLD_MS 1000 /* LOG.md: control holds a span's end at most this long */
-#define HOST_LOSSES_MAX 3 /* in a row without a new line: give up the turn */
+#define SPAN_HOLD_MS 1000           /* LOG.md: control holds a span's end at most this long */
+#define HOST_LOSSES_MAX 3           /* in a row without a new line: give up the turn */
+#define REQUEST_LOST "request_lost" /* the error of a span that nobody ended */
 
 enum host_state {
     HOST_NONE,
@@ -51,11 +52,22 @@ struct request {
     char id[ID_MAX * 2];
     char line_id[LINE_ID_MAX]; /* of its start line: previews take their event ids from it */
     int64_t line_at_ms;
-    json_t *end;           /* arrived but not yet written */
-    bool answered;         /* its assistant (or compaction) line stands */
-    int64_t hold_until_ms; /* -1 while neither end nor answer arrived */
-    bool text_announced;   /* event_start sent */
+    json_t *end;                 /* arrived but not yet written */
+    bool answered;               /* its assistant (or compaction) line stands … */
+    bool good_line, failed_line; /* … with an answer in it, or without */
+    int64_t hold_until_ms;       /* -1 while neither end nor answer arrived */
+    bool text_announced;         /* event_start sent */
     unsigned thinking_announced;
+};
+
+/* R24: what Pi asks the model for, over all attempts (turn_retry.c). */
+struct retry {
+    unsigned attempts;        /* begun; 0 before the first */
+    bool good;                /* the last one was answered: the next request is a new one */
+    bool by_pi;               /* Pi has said that it asks again */
+    bool resume;              /* Pi has given up: the run is resumed at `at_ms` */
+    int64_t at_ms;            /* no attempt before; -1 = no backoff */
+    char waiting[ID_MAX * 2]; /* the request that the broker holds until then, "" = none */
 };
 
 struct turn {
@@ -90,6 +102,7 @@ struct turn {
     struct call *calls;
     int64_t requests; /* number of the newest */
     struct request request;
+    struct retry retry;
     struct session_usage usage;
     json_t *known; /* inbox event ids in the log */
 };
@@ -103,20 +116,34 @@ struct step {
     int64_t now_ms;
 };
 
-/* turn.c: lines and effects */
+/* turn_lines.c */
 void step_line(struct step *s, struct str line);
+void step_header(struct step *s); /* LOG.md: the first line, whoever writes it */
 /* A control line; returns its id in the arena. Takes data. */
 const char *step_control(struct step *s, const char *custom_type, json_t *take_data);
 const char *step_event(struct step *s, json_t *take_event); /* a pi-managed:event line */
 struct turn_effect *step_effect(struct step *s, enum turn_effect_kind kind);
 void step_frame(struct step *s, const char *type, const char *delta_of, json_t *take_frame);
 void step_error(struct step *s, const char *code, const char *message, const char *retry_type);
+void step_status(struct step *s, const char *status, const json_t *stop_reason);
 
-/* turn.c: what several parts set off or need to know */
+/* turn_run.c: what several parts set off or need to know */
 bool turn_failed_by(const char *stop_type); /* NULL-safe */
+const char *turn_abort_type(const struct turn *t);
+void turn_start(struct step *s);
+/* The host is open and idle: gives Pi what is next, or ends the turn. */
 void turn_begin_run(struct step *s);
-void turn_finish(struct step *s, const char *stop_type);
 void turn_try_settle(struct step *s);
+void turn_finish(struct step *s, const char *stop_type);
+void turn_fail(struct step *s, const char *code, const char *text);
+void turn_interrupt(struct step *s);
+void turn_finish_interrupted(struct step *s);
+void turn_check_duration(struct step *s);
+/* When it will, -1 = never. */
+int64_t turn_overdue_at_ms(const struct turn *t);
+void turn_mark_processed(struct step *s, struct queued *q, bool withdrawn);
+struct queued *turn_first_queued(const struct turn *t, bool processed);
+void turn_hand_over(struct step *s, const struct queued *q, enum turn_effect_kind how);
 
 /* turn_calls.c */
 void calls_declare(struct turn *t, const json_t *entry, const json_t *message);
@@ -141,6 +168,7 @@ void call_set_result(struct call *c, struct str result);
 
 /* turn_requests.c */
 void request_begin(struct step *s, const struct turn_input *in);
+void request_start(struct step *s, const char *id, unsigned attempt); /* span and go */
 void request_end(struct step *s, const struct turn_input *in);
 void request_answered(struct step *s);
 void request_expire(struct step *s, bool at_once);
@@ -148,6 +176,26 @@ void request_delta(struct step *s, const json_t *envelope);
 void request_discard_previews(struct step *s);
 void request_apply_end(struct turn *t, const json_t *event); /* usage and error of a span end */
 void request_forget(struct request *r);
+
+/* turn_retry.c */
+void retry_reset(struct turn *t);
+/* session.error for the failed request, in the words of who knows best: the broker, then Pi. */
+void retry_tell(struct step *s, json_t *take_status);
+void retry_note_start(struct turn *t, int64_t attempt);
+void retry_note_line(struct turn *t, bool failed); /* an assistant or compaction line */
+void retry_note_end(struct turn *t);               /* a span ended, its error is known */
+void retry_note_scheduled(struct turn *t, int64_t attempt, int64_t at_ms);
+void retry_admit(struct step *s, const char *request); /* a new request: starts, holds or refuses */
+/* The broker holds a request that failed; `ours`: it was the one under way. */
+void retry_held(struct step *s, const char *request, bool ours, int64_t retry_after_ms);
+void retry_by_pi(struct step *s);
+void retry_consider(struct step *s);
+bool retry_is_due(const struct turn *t); /* something failed and may be tried again */
+/* The run ended with a failure: true if it goes on after a backoff. */
+bool retry_resume(struct step *s);
+void retry_tick(struct step *s);
+void retry_stop(struct step *s); /* the turn is interrupted */
+int64_t retry_deadline_ms(const struct turn *t);
 
 /* turn_load.c: state changes by a line, shared by loading and by lines as they arrive */
 void turn_note_entry(struct turn *t, const json_t *entry);

@@ -130,6 +130,32 @@ for (const [api, model] of Object.entries(MODELS)) {
             assert.deepEqual(newEntries(from).map((e) => roleOf(e)), ["assistant", "toolResult", "assistant"]);
         });
 
+        test("an answer that failed is left out of what is sent again", async () => {
+            const count = log.findIndex((line) => JSON.parse(line).message?.role === "user") + 1;
+            const entry = JSON.parse(log[count - 1]);
+            const failed = {
+                type: "message", id: "fa11ed00", parentId: entry.id, timestamp: entry.timestamp,
+                message: {
+                    role: "assistant", content: [{ type: "text", text: "half an ans" }], api, provider: model.provider,
+                    model: model.id, stopReason: "error", errorMessage: "terminated", timestamp: Date.now(),
+                    usage: {
+                        input: 1, output: 1, cacheRead: 0, cacheWrite: 0, totalTokens: 2,
+                        cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0, total: 0 },
+                    },
+                },
+            };
+            await host.ask({ op: "close", session: "sess_log" });
+            await host.open("sess_log", { model, log: [...log.slice(0, count), JSON.stringify(failed)] });
+            const from = host.received.length;
+            const asked = server.requests.length;
+            await host.call({ op: "resume", session: "sess_log", note: null });
+            assert.equal((await host.settled("sess_log", from)).error, undefined);
+            assert.deepEqual(told(server.requests[asked]).map((m) => m.role), ["user"]);
+            const added = newEntries(from);
+            assert.equal(added[0].type, "context_edit");
+            assert.equal(added.at(-1).message.stopReason, "stop");
+        });
+
         test("a log that waits for the user has nothing to go on with", async () => {
             await reopen(log.length);
             const reply = await host.ask({ op: "resume", session: "sess_log", note: null });

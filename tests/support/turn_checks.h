@@ -66,6 +66,28 @@ static inline void check_spans(const json_t *events)
     }
 }
 
+/* R24: five attempts, and none before its time. */
+static inline void check_attempts(const json_t *events)
+{
+    int64_t next_at = 0, begun_at = 0;
+    size_t i;
+    json_t *e;
+    json_array_foreach(events, i, e)
+    {
+        struct str type = json_get_str(e, "type");
+        const char *at = json_get_c(json_object_get(e, "retryStatus"), "nextRetryAt");
+        if (at)
+            assert_true(clock_parse(at, &next_at));
+        if (str_is(type, "session.status_idle"))
+            next_at = 0; /* another turn is another request */
+        if (!str_is(type, "span.model_request_start"))
+            continue;
+        assert_in_range(json_get_int(e, "attempt", 0), 1, 5);
+        assert_true(clock_parse(json_get_c(e, "createdAt"), &begun_at));
+        assert_true(begun_at >= next_at);
+    }
+}
+
 /* LOG.md, parent rule; and no line comes from nowhere. */
 static inline void check_parents(const struct script *s)
 {
@@ -188,6 +210,7 @@ static inline void world_check(struct world *w)
     check_status(events);
     check_calls(events);
     check_spans(events);
+    check_attempts(events);
     check_parents(w->s);
     check_messages(w, events);
     check_tools(w, events);

@@ -188,14 +188,15 @@ static inline void tell_resume(struct buf *b, struct str lines)
 static inline void tell_effect(struct buf *b, const struct turn_effect *e)
 {
     static const char *const names[] = {
-        [EFFECT_HOST_OPEN] = "open",        [EFFECT_HOST_PROMPT] = "prompt",
-        [EFFECT_HOST_STEER] = "steer",      [EFFECT_HOST_RESUME] = "",
-        [EFFECT_HOST_ABORT] = "abort",      [EFFECT_HOST_RESULT] = "give",
-        [EFFECT_TOOL_START] = "start",      [EFFECT_TOOL_ATTACH] = "attach",
-        [EFFECT_TOOL_CANCEL] = "cancel",    [EFFECT_TOOL_ACK] = "ack",
-        [EFFECT_SANDBOX_WARM] = "warm",     [EFFECT_REQUEST_GO] = "go",
-        [EFFECT_REQUEST_REFUSE] = "refuse", [EFFECT_REQUEST_CANCEL] = "cut",
-        [EFFECT_FRAME] = "frame",           [EFFECT_STATUS] = "status",
+        [EFFECT_HOST_OPEN] = "open",     [EFFECT_HOST_PROMPT] = "prompt",
+        [EFFECT_HOST_STEER] = "steer",   [EFFECT_HOST_RESUME] = "",
+        [EFFECT_HOST_ABORT] = "abort",   [EFFECT_HOST_RESULT] = "give",
+        [EFFECT_TOOL_START] = "start",   [EFFECT_TOOL_ATTACH] = "attach",
+        [EFFECT_TOOL_CANCEL] = "cancel", [EFFECT_TOOL_ACK] = "ack",
+        [EFFECT_SANDBOX_WARM] = "warm",  [EFFECT_REQUEST_GO] = "go",
+        [EFFECT_REQUEST_HOLD] = "hold",  [EFFECT_REQUEST_REFUSE] = "refuse",
+        [EFFECT_REQUEST_CANCEL] = "cut", [EFFECT_FRAME] = "frame",
+        [EFFECT_STATUS] = "status",
     };
     buf_add_c(b, names[e->kind]);
     if (e->kind == EFFECT_HOST_RESUME)
@@ -329,6 +330,11 @@ static inline const char *settled_aborted(struct script *s)
     return script_step(s, (struct turn_input){.kind = TURN_SETTLED});
 }
 
+static inline const char *pi_retries(struct script *s)
+{
+    return script_step(s, (struct turn_input){.kind = TURN_RETRY});
+}
+
 /* A line of Pi's, completed with id, parent and time. */
 static inline const char *pi_entry(struct script *s, json_t *take_entry)
 {
@@ -414,6 +420,16 @@ static inline const char *request_failed(struct script *s, const char *id, const
     return request_over(s, id,
                         json_pack("{s:s, s:s, s:b}", "code", code, "message", "it failed",
                                   "unrecoverable", unrecoverable));
+}
+
+/* … before its first byte: the broker asks what to do. */
+static inline const char *request_held(struct script *s, const char *id, int64_t retry_after_ms)
+{
+    AUTO_JSON end = json_pack("{s:s, s:b, s:{s:s, s:s}}", "request", id, "holding", 1, "error",
+                              "code", "model_overloaded", "message", "it failed");
+    if (retry_after_ms >= 0)
+        json_object_set_new(end, "retryAfterMs", json_integer(retry_after_ms));
+    return script_step(s, (struct turn_input){.kind = TURN_REQUEST_END, .id = id, .event = end});
 }
 
 static inline const char *broker_lost(struct script *s)

@@ -4,8 +4,9 @@
    checks at the end what must always hold.
 
    What the model says is decided by the text it answers: "tools 2" calls two tools and then stops,
-   "deep 3" does so three times with one tool, "fail" is a failed request, anything else is answered
-   with a text. */
+   "deep 3" does so three times with one tool, "fail" is a failed request, "flaky 2" fails twice,
+   anything else is answered with a text. A request fails before its first byte or after it, and Pi
+   asks again by itself or gives up, as the seed will have it. */
 #ifndef TEST_TURN_WORLD_H
 #define TEST_TURN_WORLD_H
 
@@ -76,6 +77,9 @@ struct world {
     const char *pi_text;   /* to be written as user message first */
     struct str pi_results; /* of a resume: to be written first */
     bool pi_abort, pi_deep_reply;
+    bool pi_refused;     /* what cut its request off is nothing to try again */
+    unsigned pi_retries; /* of this run */
+    unsigned failures;   /* of the provider, so far */
     const char *pi_steers[8];
     unsigned steer_count;
     struct world_call calls[WORLD_CALLS];
@@ -186,7 +190,8 @@ static inline void begin_pi(struct world *w, const char *op)
         (struct turn_input){.kind = TURN_HOST_REPLIED, .name = op, .ok = fine, .text = "busy"});
     assert_true(fine); /* control asks for one run at a time */
     w->pi = PI_PROMPTED;
-    w->pi_abort = w->pi_deep_reply = false;
+    w->pi_abort = w->pi_deep_reply = w->pi_refused = false;
+    w->pi_retries = 0;
 }
 
 static inline const char *text_of(struct world *w, struct str blocks)
@@ -286,6 +291,7 @@ static inline void perform(struct world *w, const struct turn_effect *e)
         if (w->pi == PI_ASKING && strcmp(e->id, w->request) == 0) {
             w->request_open = false;
             w->pi = PI_CUT_OFF;
+            w->pi_refused = true;
         }
         break;
     case EFFECT_REQUEST_CANCEL:
@@ -436,16 +442,55 @@ static inline void after_answer(struct world *w)
     ask_model(w);
 }
 
+/* Pi heard of a failure: it asks again at most four times, or not at all. */
+static inline void pi_fails(struct world *w)
+{
+    send_answer(w, "error");
+    if (w->pi_refused || w->pi_retries == 4 || world_random(w, 3) == 0) {
+        w->pi = PI_SETTLING;
+        return;
+    }
+    w->pi_retries++;
+    send_parcel(w, &w->from_host, (struct turn_input){.kind = TURN_RETRY});
+    ask_model(w);
+}
+
+static inline bool provider_fails(struct world *w, const struct talk *t)
+{
+    unsigned n = 0;
+    if (t->last_user == NULL)
+        return false;
+    if (strcmp(t->last_user, "fail") == 0)
+        return true;
+    return sscanf(t->last_user, "flaky %u", &n) == 1 && w->failures++ < n;
+}
+
+static inline void request_fails(struct world *w)
+{
+    json_t *error = json_pack("{s:s, s:s}", "code", "model_overloaded", "message", "529");
+    if (world_random(w, 2)) {
+        end_request(w, error);
+        pi_fails(w);
+        return;
+    }
+    json_t *end = json_pack("{s:b, s:o}", "holding", 1, "error", error);
+    send_parcel(w, &w->from_broker,
+                (struct turn_input){.kind = TURN_REQUEST_END,
+                                    .id = arena_strdup(w->s->a, w->request),
+                                    .bytes = json_write_arena(end, w->s->a)});
+    json_decref(end);
+    w->pi = PI_ASKING;
+}
+
 static inline void pi_streams(struct world *w)
 {
     struct talk t = read_talk(w);
     unsigned n = calls_wanted(&t);
-    if (t.last_user && strcmp(t.last_user, "fail") == 0) {
-        end_request(w, json_pack("{s:s, s:s}", "code", "model_overloaded", "message", "529"));
-        send_answer(w, "error");
-        w->pi = PI_SETTLING;
+    if (provider_fails(w, &t)) {
+        request_fails(w);
         return;
     }
+    w->pi_retries = 0;
     end_request(w, json_null());
     if (n > 0) {
         send_calls(w, n);
@@ -526,8 +571,7 @@ static inline void pi_moves(struct world *w)
         pi_streams(w);
         break;
     case PI_CUT_OFF:
-        send_answer(w, "error");
-        w->pi = PI_SETTLING;
+        pi_fails(w);
         break;
     case PI_CALLING:
         send_results(w);

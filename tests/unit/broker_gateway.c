@@ -406,8 +406,10 @@ static void a_provider_that_is_not_there_is_unreachable(void **state)
     open_session(s, "openai-completions", url, false);
     AUTO_BUF answer = {0};
     ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
-    expect_error(s, &answer, 424, "model_unreachable");
-    assert_non_null(strstr(answer.p, "nothing listens there"));
+    expect_error(s, &answer, 424, "retries_exhausted");
+    assert_string_equal(error_code_of(s->held), "model_unreachable");
+    assert_non_null(
+        strstr(json_get_c(json_object_get(s->held, "error"), "message"), "nothing listens there"));
     assert_true(json_is_null(json_object_get(await_end(s), "usage")));
     stage_free(s);
 }
@@ -419,7 +421,8 @@ static void a_provider_that_hangs_up_is_unreachable(void **state)
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
     ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
-    expect_error(s, &answer, 424, "model_unreachable");
+    expect_error(s, &answer, 424, "retries_exhausted");
+    assert_string_equal(error_code_of(s->held), "model_unreachable");
     stage_free(s);
 }
 
@@ -432,64 +435,160 @@ static void a_provider_that_is_silent_for_too_long_is_unreachable(void **state)
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
     ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
-    expect_error(s, &answer, 424, "model_unreachable");
+    expect_error(s, &answer, 424, "retries_exhausted");
+    assert_string_equal(error_code_of(s->held), "model_unreachable");
     stage_free(s);
 }
 
+#define NO_LUCK "{\"error\":{\"message\":\"no luck with the-key today\"}}"
+
 static const struct upstream_failure {
     int status;
-    const char *code;
-    bool unrecoverable;
+    const char *body, *code;
+    bool again; /* the host gets nothing of it, control decides */
 } upstream_failures[] = {
-    {400, "model_bad_request", true},   {401, "model_rejected_key", true},
-    {403, "model_rejected_key", true},  {404, "model_not_found", true},
-    {429, "model_rate_limited", false}, {500, "model_overloaded", false},
-    {529, "model_overloaded", false},   {302, "model_bad_request", true},
+    {400, NO_LUCK, "model_bad_request", false},
+    {401, NO_LUCK, "model_rejected_key", false},
+    {402, NO_LUCK, "model_no_credit", false},
+    {403, NO_LUCK, "model_rejected_key", false},
+    {404, NO_LUCK, "model_not_found", false},
+    {429, NO_LUCK, "model_rate_limited", true},
+    {429, "{\"error\":{\"message\":\"no the-key\",\"code\":\"insufficient_quota\"}}",
+     "model_no_credit", false},
+    {408, NO_LUCK, "model_overloaded", true},
+    {500, NO_LUCK, "model_overloaded", true},
+    {529, NO_LUCK, "model_overloaded", true},
+    {503, "<html>busy</html>", "model_overloaded", true},
+    {302, NO_LUCK, "model_bad_request", false},
 };
 
-static void the_providers_own_errors_are_relayed_and_classified(void **state)
+static void check_failure(const struct upstream_failure *f, struct stage *s,
+                          const struct buf *answer)
+{
+    const json_t *end = await_end(s);
+    if (f->again) {
+        assert_int_equal(status_of(answer), 424);
+        assert_non_null(strstr(answer->p, "given up"));
+        assert_int_equal(s->held_count, 1);
+        end = s->held;
+    } else {
+        assert_int_equal(status_of(answer), f->status);
+        assert_non_null(strstr(answer->p, f->body));
+        assert_int_equal(s->held_count, 0);
+    }
+    const json_t *error = json_object_get(end, "error");
+    const char *message = json_get_c(error, "message");
+    assert_int_equal(json_get_int(end, "status", 0), f->status);
+    assert_string_equal(error_code_of(end), f->code);
+    assert_null(strstr(message, "the-key"));
+    if (f->body[0] == '{')
+        assert_non_null(strstr(message, f->body == (const char *)NO_LUCK
+                                            ? "no luck with ******* today"
+                                            : "no *******"));
+    assert_int_equal(json_get_bool(error, "unrecoverable", true), !f->again);
+    assert_true(json_is_null(json_object_get(end, "usage")));
+    assert_int_equal(s->provider.requests, 1);
+}
+
+static void the_providers_own_errors_are_classified(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof upstream_failures / sizeof *upstream_failures; i++) {
         const struct upstream_failure *f = &upstream_failures[i];
         AUTO_ARENA a = arena_new();
         struct stage *s = stage_new();
-        const char *body = "{\"error\":{\"message\":\"no luck with the-key today\"}}";
         s->provider.reply = arena_printf(
             a,
             "HTTP/1.1 %d Odd\r\nContent-Type: application/json\r\nLocation: http://x.test/\r\n"
             "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-            f->status, strlen(body), body);
+            f->status, strlen(f->body), f->body);
         box_for(s, a, origin_of(s, a));
         open_session(s, "openai-completions", s->base_url, true);
         AUTO_BUF answer = {0};
         ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
-        assert_int_equal(status_of(&answer), f->status);
-        assert_non_null(strstr(answer.p, body));
-        const json_t *end = await_end(s), *error = json_object_get(end, "error");
-        assert_int_equal(json_get_int(end, "status", 0), f->status);
-        assert_string_equal(error_code_of(end), f->code);
-        assert_string_equal(json_get_c(error, "message"), "no luck with ******* today");
-        assert_int_equal(json_get_bool(error, "unrecoverable", false), f->unrecoverable);
-        assert_true(json_is_null(json_object_get(end, "usage")));
-        assert_int_equal(s->provider.requests, 1);
+        check_failure(f, s, &answer);
         stage_free(s);
     }
+}
+
+static void another_attempt_may_succeed(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    static const char *const replies[] = {
+        "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n", "", /* hangs up */
+        "HTTP/1.1 429 Slow\r\nretry-after-ms: 20\r\nContent-Length: 2\r\n\r\n{}", NULL};
+    reply_with(s, a, SSE_HEAD, happy[0].body);
+    s->provider.replies = replies;
+    s->attempts_left = 3;
+    s->hold_ms = 1;
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_BUF answer = {0}, body = {0};
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
+    bool broken;
+    body_of(&answer, &body, &broken);
+    assert_string_equal(body.p, happy[0].body);
+    const json_t *end = await_end(s);
+    assert_true(json_is_null(json_object_get(end, "error")));
+    assert_int_equal(json_get_int(end, "status", 0), 200);
+    assert_int_equal(s->provider.requests, 4);
+    assert_int_equal(s->begins, 1);
+    assert_int_equal(s->held_count, 3);
+    assert_int_equal(json_get_int(s->held, "retryAfterMs", 0), 20);
+    stage_free(s);
 }
 
 static void an_answer_without_a_body_is_complete(void **state)
 {
     (void)state;
     struct stage *s = stage_new();
-    s->provider.reply = "HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
+    s->provider.reply = "HTTP/1.1 404 Odd\r\nX-Odd: 7\r\nContent-Length: 0\r\n\r\n";
     open_session(s, "openai-completions", s->base_url, false);
     AUTO_BUF answer = {0};
     ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
-    assert_int_equal(status_of(&answer), 503);
-    assert_non_null(strstr(answer.p, "Retry-After: 7\r\n"));
+    assert_int_equal(status_of(&answer), 404);
+    assert_non_null(strstr(answer.p, "X-Odd: 7\r\n"));
     const json_t *end = await_end(s);
     assert_false(json_get_bool(end, "aborted", true));
-    assert_string_equal(error_code_of(end), "model_overloaded");
+    assert_string_equal(error_code_of(end), "model_not_found");
+    stage_free(s);
+}
+
+/* Its first part was read for the message; the rest follows it. */
+static void a_long_failed_answer_is_relayed_whole(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    AUTO_BUF body = {0}, got = {0};
+    buf_add_c(&body, "insufficient_quota ");
+    while (body.n < 100000)
+        buf_printf(&body, "%zu ", body.n);
+    s->provider.reply =
+        arena_printf(a, "HTTP/1.1 429 Odd\r\nContent-Length: %zu\r\n\r\n%s", body.n, body.p);
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_BUF answer = {0};
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
+    bool broken;
+    body_of(&answer, &got, &broken);
+    assert_int_equal(status_of(&answer), 429);
+    assert_true(str_eq(buf_str(&got), buf_str(&body)));
+    stage_free(s);
+}
+
+static void a_host_may_hang_up_during_a_backoff(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    s->provider.reply = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+    s->ignore_held = true;
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_FD fd = connect_host(s->socket);
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
+    assert_true(wait_true(&s->m, &s->c, &s->was_held));
+    fd_close(&fd);
+    assert_true(json_get_bool(await_end(s), "aborted", false));
     stage_free(s);
 }
 
@@ -531,7 +630,10 @@ int main(void)
         cmocka_unit_test(a_provider_that_is_not_there_is_unreachable),
         cmocka_unit_test(a_provider_that_hangs_up_is_unreachable),
         cmocka_unit_test(a_provider_that_is_silent_for_too_long_is_unreachable),
-        cmocka_unit_test(the_providers_own_errors_are_relayed_and_classified),
+        cmocka_unit_test(the_providers_own_errors_are_classified),
+        cmocka_unit_test(another_attempt_may_succeed),
+        cmocka_unit_test(a_long_failed_answer_is_relayed_whole),
+        cmocka_unit_test(a_host_may_hang_up_during_a_backoff),
         cmocka_unit_test(an_answer_without_a_body_is_complete),
         cmocka_unit_test(an_error_inside_a_stream_is_classified),
     };

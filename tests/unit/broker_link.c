@@ -297,7 +297,7 @@ static void the_link_is_up_after_hello_until_it_breaks(void **state)
     AUTO_FD broker = attach(l);
     AUTO_JSON hello = json_pack("{s:s, s:s}", "op", "hello", "version", "1");
     AUTO_JSON begin = json_pack("{s:s, s:s, s:s, s:i}", "op", "request_begin", "request", "req_1",
-                                "session", "sess_a", "bytes", 77);
+                                "session", "sess_a", "inputTokens", 77);
     AUTO_JSON odd = json_pack("{s:s}", "op", "from_the_future");
     AUTO_JSON end = json_pack("{s:s, s:s, s:s, s:i}", "op", "request_end", "request", "req_1",
                               "session", "sess_a", "status", 200);

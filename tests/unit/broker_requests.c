@@ -54,6 +54,25 @@ static void a_cancel_is_for_one_session(void **state)
     request_free(other);
 }
 
+/* R24: a failed attempt waits for control's word again; an interrupt that came first stands. */
+static void a_failed_attempt_waits_again(void **state)
+{
+    struct request_table *t = *state;
+    struct request *r = request_new(t, "sess_a");
+    requests_go(t, r->id);
+    assert_int_equal(request_wait(r, -1, 1000), 0);
+    request_pause(r);
+    assert_int_equal(state_of(r), REQUEST_WAITING);
+    assert_int_equal(request_wait(r, -1, 1), E_TIMEOUT);
+    requests_hold(t, r->id, 60000);
+    requests_go(t, r->id);
+    assert_int_equal(request_wait(r, -1, 1), 0);
+    requests_cancel(t, "sess_a");
+    request_pause(r);
+    assert_int_equal(state_of(r), REQUEST_CANCELLED);
+    request_free(r);
+}
+
 static void without_control_everything_is_cut(void **state)
 {
     struct request_table *t = *state;
@@ -72,6 +91,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_cancel_spares_a_request_that_waits_for_control, table_up,
                                         table_down),
         cmocka_unit_test_setup_teardown(a_cancel_is_for_one_session, table_up, table_down),
+        cmocka_unit_test_setup_teardown(a_failed_attempt_waits_again, table_up, table_down),
         cmocka_unit_test_setup_teardown(without_control_everything_is_cut, table_up, table_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,9 +47,10 @@ struct provider {
     pthread_cond_t c;
     int listen_fd, port;
     pthread_t thread;
-    const char *reply; /* sent at once */
-    size_t flood;      /* then so many bytes of body in one chunked stream */
-    bool hold;         /* then wait for the gateway to close */
+    const char *reply;          /* sent at once */
+    const char *const *replies; /* to the first requests in place of `reply`; up to a NULL */
+    size_t flood;               /* then so many bytes of body in one chunked stream */
+    bool hold;                  /* then wait for the gateway to close */
     struct buf request;
     int requests;
     size_t flooded;
@@ -100,12 +101,19 @@ static inline void flood(struct provider *p, int fd)
     fd_write_full(fd, "0\r\n\r\n", 5);
 }
 
+static inline const char *next_reply(struct provider *p)
+{
+    AUTO_LOCK(&p->m);
+    return p->replies && *p->replies ? *p->replies++ : p->reply;
+}
+
 static inline void serve_one(struct provider *p, int fd)
 {
     if (!read_request(p, fd))
         return;
-    if (p->reply)
-        fd_write_full(fd, p->reply, strlen(p->reply));
+    const char *reply = next_reply(p);
+    if (reply)
+        fd_write_full(fd, reply, strlen(reply));
     if (p->flood)
         flood(p, fd);
     if (!p->hold)
@@ -203,9 +211,13 @@ struct stage {
     pthread_cond_t c;
     enum verdict verdict;
     int refuse_status;
-    int begins, lost;
-    bool begun, ended, link_lost;
-    json_t *end; /* the last request_end */
+    int attempts_left; /* how many failed attempts get another one */
+    int64_t hold_ms;   /* told to the broker before that */
+    int begins, lost, held_count;
+    json_t *held; /* the last request_end that leaves the request waiting */
+    bool begun, ended, link_lost, was_held;
+    bool ignore_held; /* control says nothing about them */
+    json_t *end;      /* the last request_end */
 };
 
 static inline err open_box(void *arg, const char *session, struct str sealed, struct secret **out)
@@ -241,11 +253,37 @@ static inline void on_begin(void *arg, const char *session, const char *request,
                               "the budget of this session is used up");
 }
 
+static inline void on_held(struct stage *s, const char *request, const json_t *end)
+{
+    bool again;
+    {
+        AUTO_LOCK(&s->m);
+        json_decref(s->held);
+        s->held = json_deep_copy(end);
+        s->held_count++;
+        again = s->attempts_left-- > 0;
+        s->was_held = true;
+        pthread_cond_broadcast(&s->c);
+    }
+    if (s->ignore_held)
+        return;
+    if (s->hold_ms)
+        broker_request_hold(s->link, request, s->hold_ms);
+    if (again)
+        broker_request_go(s->link, request, 1);
+    else if (s->verdict == LET_GO)
+        broker_request_refuse(s->link, request, 424, "retries_exhausted", "no luck, given up");
+}
+
 static inline void on_end(void *arg, const char *session, const char *request, const json_t *end)
 {
     struct stage *s = arg;
     assert_string_equal(session, SESSION);
     assert_true(id_valid(str_of(request), "req"));
+    if (json_get_bool(end, "holding", false)) {
+        on_held(s, request, end);
+        return;
+    }
     AUTO_LOCK(&s->m);
     json_decref(s->end);
     s->end = json_deep_copy(end);
@@ -343,6 +381,7 @@ static inline void stage_free(struct stage *s)
     catalog_free(s->catalog);
     provider_stop(&s->provider);
     json_decref(s->end);
+    json_decref(s->held);
     unlink(s->socket);
     unlink(s->foreign_socket);
     rmdir(s->dir);

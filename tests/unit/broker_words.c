@@ -3,6 +3,7 @@
    installed Pi, run by the pinned Node. */
 #include "base/buf.h"
 #include "base/json.h"
+#include "broker/fault.h"
 #include "broker/wire.h"
 
 #include <setjmp.h>
@@ -29,8 +30,18 @@ static const char judge[] =
     "for (const line of fs.readFileSync(0, 'utf8').split('\\n'))"
     "    if (pattern.test(line)) console.log(line);";
 
-/* What Pi would take as retryable of `lines`. */
-static void matches(const struct buf *lines, struct buf *out)
+/* Prints the parts of Pi's other pattern: limits that no waiting ends. */
+static const char hopeless[] =
+    "const fs = require('node:fs'), dir = 'build/runtime/pi/dist/bundle/chunks/';"
+    "const name = 'NON_RETRYABLE_PROVIDER_LIMIT_ERROR_PATTERN=buildProviderErrorPattern(';"
+    "const file = fs.readdirSync(dir).map((f) => fs.readFileSync(dir + f, 'utf8'))"
+    "    .find((text) => text.includes(name));"
+    "const from = file.indexOf(name) + name.length;"
+    "const list = Function('return ' + file.slice(from).match(/^.*?['\\x22]\\]\\)/)[0].slice(0, "
+    "-1))();"
+    "console.log(list.join('\\n'));";
+
+static void run_node(const char *script, const struct buf *lines, struct buf *out)
 {
     int in[2], back[2];
     assert_int_equal(pipe(in), 0);
@@ -40,12 +51,13 @@ static void matches(const struct buf *lines, struct buf *out)
         dup2(in[0], 0);
         dup2(back[1], 1);
         close(in[1]);
-        execl("build/runtime/node/bin/node", "node", "-e", judge, NULL);
+        execl("build/runtime/node/bin/node", "node", "-e", script, NULL);
         _exit(127);
     }
     close(in[0]);
     close(back[1]);
-    assert_int_equal(write(in[1], lines->p, lines->n), (ssize_t)lines->n);
+    if (lines)
+        assert_int_equal(write(in[1], lines->p, lines->n), (ssize_t)lines->n);
     close(in[1]);
     char part[4096];
     for (ssize_t n; (n = read(back[0], part, sizeof part)) > 0;)
@@ -54,6 +66,12 @@ static void matches(const struct buf *lines, struct buf *out)
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* What Pi would take as retryable of `lines`. */
+static void matches(const struct buf *lines, struct buf *out)
+{
+    run_node(judge, lines, out);
 }
 
 /* Every text of ours that reaches a host, as it stands in the sources between quotes after these
@@ -81,12 +99,14 @@ static void pi_does_not_retry_what_the_gateway_says(void **state)
 {
     (void)state;
     static const char *const sources[] = {"src/broker/exchange.c", "src/broker/dial.c",
-                                          "src/broker/upstream.c", "src/broker/credential.c"};
+                                          "src/broker/upstream.c", "src/broker/credential.c",
+                                          "src/session/turn_retry.c"};
     AUTO_BUF texts = {0}, found = {0};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
         collect_texts(sources[i], &texts);
     assert_non_null(strstr(texts.p, "nothing listens there"));
     assert_non_null(strstr(texts.p, "broke off its answer"));
+    assert_non_null(strstr(texts.p, "the service has given up"));
     matches(&texts, &found);
     assert_string_equal(found.p ? found.p : "", "");
 }
@@ -96,9 +116,12 @@ static void the_error_bodies_are_not_retried_either(void **state)
     (void)state;
     static const int statuses[] = {400, 401, 402, 403, 404, 413, 424};
     static const char *const codes[] = {
-        "credential_missing", "credential_refused",  "address_not_allowed",
-        "model_unreachable",  "model_stream_broken", "model_not_found",
-        "cancelled"};
+        "credential_missing",  "credential_refused", "address_not_allowed", "model_unreachable",
+        "model_stream_broken", "model_not_found",    "cancelled",           "retries_exhausted",
+        "interrupted",         "session_not_running"};
+    enum {
+        CODES = sizeof codes / sizeof *codes
+    };
     AUTO_BUF lines = {0}, found = {0};
     struct str names = str_of(wire_names()), name;
     while (str_split(&names, ',', &name)) {
@@ -107,7 +130,7 @@ static void the_error_bodies_are_not_retried_either(void **state)
         const struct wire_api *api = wire_find(text + strspn(text, " "));
         assert_non_null(api);
         for (size_t i = 0; i < 7; i++) {
-            for (size_t j = 0; j < 7; j++) {
+            for (size_t j = 0; j < CODES; j++) {
                 AUTO_JSON body = api->error_body(statuses[i], codes[j], "text");
                 json_write(body, &lines);
                 buf_add_char(&lines, '\n');
@@ -116,6 +139,28 @@ static void the_error_bodies_are_not_retried_either(void **state)
     }
     matches(&lines, &found);
     assert_string_equal(found.p ? found.p : "", "");
+}
+
+/* What Pi gives up at once the service does too, or the two would count differently. */
+static void what_pi_calls_hopeless_is_unrecoverable(void **state)
+{
+    (void)state;
+    AUTO_BUF parts = {0};
+    run_node(hopeless, NULL, &parts);
+    struct str rest = buf_str(&parts), part;
+    unsigned literal = 0, patterns = 0;
+    while (str_split(&rest, '\n', &part)) {
+        if (part.n == 0)
+            continue;
+        bool is_pattern = memchr(part.p, '\\', part.n) != NULL;
+        patterns += is_pattern;
+        literal += !is_pattern;
+        if (!is_pattern)
+            assert_true(fault_of_answer(429, part)->unrecoverable);
+    }
+    assert_int_equal(literal, 10);
+    assert_int_equal(patterns, 1); /* a code of one provider */
+    assert_false(fault_of_answer(429, STR("too many requests"))->unrecoverable);
 }
 
 static void the_pattern_is_the_real_one(void **state)
@@ -133,6 +178,7 @@ int main(void)
         cmocka_unit_test(the_pattern_is_the_real_one),
         cmocka_unit_test(pi_does_not_retry_what_the_gateway_says),
         cmocka_unit_test(the_error_bodies_are_not_retried_either),
+        cmocka_unit_test(what_pi_calls_hopeless_is_unrecoverable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -121,7 +121,13 @@ static void from_host(struct script *s)
 
 static void from_broker(struct script *s)
 {
-    switch (script_random(&s->seed) % 5) {
+    switch (script_random(&s->seed) % 7) {
+    case 5:
+        request_held(s, PICK(s, "r1", "r2"), -1);
+        break;
+    case 6:
+        pi_retries(s);
+        break;
     case 0:
     case 1:
         request(s, PICK(s, "r1", "r2"));
