@@ -204,7 +204,11 @@ bool retry_resume(struct step *s)
     struct turn *t = s->t;
     if (!is_pending(t) && t->retry.by_pi) /* not even the broker was reached */
         retry_note_scheduled(t, 2, -1);
-    if (!retry_is_due(t))
+    else if (t->retry.resumed) /* nor by the run that was to be the next attempt */
+        retry_note_scheduled(t, t->retry.attempts + 2, -1);
+    t->retry.resumed = false;
+    bool worth_it = t->error_code != NULL || t->retry.by_pi; /* else Pi chokes on what it has */
+    if (!worth_it || !retry_is_due(t))
         return false;
     if (t->retry.at_ms < 0)
         schedule(s, 0);
@@ -224,7 +228,7 @@ void retry_tick(struct step *s)
         request_start(s, request, t->retry.attempts + 1);
     } else if (t->retry.resume && t->host == HOST_OPEN) {
         t->retry.resume = false;
-        t->in_run = true;
+        t->retry.resumed = t->in_run = true;
         step_effect(s, EFFECT_HOST_RESUME);
     }
 }

@@ -86,6 +86,7 @@ static bool continue_run(struct step *s)
                     (t->last_role == LAST_ASSISTANT && t->last_failed && retry_is_due(t));
     if (turn_first_queued(t, true) == NULL && open_end) {
         step_effect(s, EFFECT_HOST_RESUME);
+        t->retry.resumed = t->last_failed;
         t->in_run = true;
         return true;
     }

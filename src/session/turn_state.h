@@ -66,6 +66,7 @@ struct retry {
     bool good;                /* the last one was answered: the next request is a new one */
     bool by_pi;               /* Pi has said that it asks again */
     bool resume;              /* Pi has given up: the run is resumed at `at_ms` */
+    bool resumed;             /* it was, and has not asked the model yet */
     int64_t at_ms;            /* no attempt before; -1 = no backoff */
     char waiting[ID_MAX * 2]; /* the request that the broker holds until then, "" = none */
 };

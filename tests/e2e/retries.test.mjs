@@ -82,6 +82,13 @@ describe("retries", { skip: serviceMissing }, () => {
         });
     }
 
+    test("a failure that Pi does not take for one to retry is one", async () => {
+        const session = await job.session();
+        const events = await session.run(unique('SAY "let me see" ERROR "out of luck" TIMES 1'));
+        checkRetries(events, [1, 2]);
+        assert.deepEqual(events.at(-1).stopReason, { type: "end_turn" });
+    });
+
     test("after five attempts the turn ends; the next message begins anew", async () => {
         const session = await job.session();
         const events = await session.run("FAIL 503");

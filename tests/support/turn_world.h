@@ -4,9 +4,9 @@
    checks at the end what must always hold.
 
    What the model says is decided by the text it answers: "tools 2" calls two tools and then stops,
-   "deep 3" does so three times with one tool, "fail" is a failed request, "flaky 2" fails twice,
-   anything else is answered with a text. A request fails before its first byte or after it, and Pi
-   asks again by itself or gives up, as the seed will have it. */
+   "deep 3" does so three times with one tool, "fail" is a failed request, "flaky 2" fails twice, on
+   "choke" Pi fails without asking, anything else is answered with a text. A request fails before
+   its first byte or after it, and Pi asks again by itself or gives up, as the seed will have it. */
 #ifndef TEST_TURN_WORLD_H
 #define TEST_TURN_WORLD_H
 
@@ -442,6 +442,13 @@ static inline void after_answer(struct world *w)
     ask_model(w);
 }
 
+/* Nothing of what Pi has to say reaches the broker. */
+static inline bool pi_chokes(struct world *w)
+{
+    struct talk t = read_talk(w);
+    return t.last_user && strcmp(t.last_user, "choke") == 0;
+}
+
 /* Pi heard of a failure: it asks again at most four times, or not at all. */
 static inline void pi_fails(struct world *w)
 {
@@ -452,7 +459,10 @@ static inline void pi_fails(struct world *w)
     }
     w->pi_retries++;
     send_parcel(w, &w->from_host, (struct turn_input){.kind = TURN_RETRY});
-    ask_model(w);
+    if (pi_chokes(w))
+        w->pi = PI_CUT_OFF;
+    else
+        ask_model(w);
 }
 
 static inline bool provider_fails(struct world *w, const struct talk *t)
@@ -565,7 +575,10 @@ static inline void pi_moves(struct world *w)
         if (w->pi_text)
             send_user(w, w->pi_text);
         w->pi_text = NULL;
-        ask_model(w);
+        if (pi_chokes(w))
+            pi_fails(w);
+        else
+            ask_model(w);
         break;
     case PI_STREAMING:
         pi_streams(w);

@@ -836,13 +836,28 @@ static void a_broker_that_cannot_be_reached_is_tried_later(void **state)
     post(s, "m1", "hi");
     opened(s);
     pi_user(s, "hi");
-    pi_assistant(s, "error", "fetch failed");
-    pi_retries(s);
-    pi_assistant(s, "error", "fetch failed");
-    assert_string_equal(settled_with(s, "fetch failed"),
-                        "error!model_error/retrying rescheduled > status:rescheduling");
-    assert_string_equal(tick(s, backoff_of(s)), "> resume()");
+    for (int attempt = 2; attempt <= 5; attempt++) {
+        pi_assistant(s, "error", "fetch failed");
+        pi_retries(s);
+        pi_assistant(s, "error", "fetch failed");
+        assert_string_equal(settled_with(s, "fetch failed"),
+                            "error!model_error/retrying rescheduled > status:rescheduling");
+        assert_string_equal(tick(s, backoff_of(s)), "> resume()");
+    }
     assert_string_equal(request(s, "r1"), "start:1 > status:running go:r1");
+    AUTO_JSON events = script_events(s);
+    const json_t *last = json_array_get(events, json_array_size(events) - 1);
+    assert_int_equal(json_get_int(last, "attempt", 0), 5);
+}
+
+static void what_pi_chokes_on_is_not_tried_again(void **state)
+{
+    struct script *s = *state;
+    begin(s);
+    request_done(s, "r1");
+    pi_assistant(s, "error", "Maximum call stack size exceeded");
+    assert_string_equal(settled_with(s, "Maximum call stack size exceeded"),
+                        "error!model_error/exhausted idle:retries_exhausted > status:idle");
 }
 
 static void an_unrecoverable_request_is_terminal(void **state)
@@ -1179,6 +1194,7 @@ int main(void)
         TEST(a_broker_lost_in_a_backoff_changes_nothing),
         TEST(a_host_lost_in_a_backoff_comes_back),
         TEST(a_broker_that_cannot_be_reached_is_tried_later),
+        TEST(what_pi_chokes_on_is_not_tried_again),
         TEST(an_unrecoverable_request_is_terminal),
         TEST(a_failure_is_not_remembered_by_the_next_turn),
         TEST(a_host_that_cannot_open_fails_the_turn),

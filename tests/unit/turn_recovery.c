@@ -41,6 +41,8 @@ static const struct scenario scenarios[] = {
       {0}}},
     {"a failed request", {{1, CLIENT_POST, "m1", "fail"}, {60, CLIENT_POST, "m2", "better"}, {0}}},
     {"requests that fail at first", {{1, CLIENT_POST, "m1", "flaky 3"}, {0}}},
+    {"what Pi chokes on",
+     {{1, CLIENT_POST, "m1", "choke"}, {90, CLIENT_POST, "m2", "better"}, {0}}},
     {"failures and an interrupt",
      {{1, CLIENT_POST, "m1", "flaky 4"},
       {12, CLIENT_INTERRUPT, "i1", NULL},
