@@ -41,7 +41,7 @@ class Host {
         const { op, session } = envelope;
         if (op === "tool_result") {
             this.sessions.answer(session, envelope.call, readResult(lines[0] ?? ""));
-        } else if (op !== "tool_update") { // output so far is for people watching, not for Pi
+        } else {
             this.#inOrder(session, () => this.#perform(envelope, lines));
         }
     }

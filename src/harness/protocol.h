@@ -15,7 +15,6 @@
                                                                if one is the last message (R24); note = hidden text
      {op:"abort", id, session}
      {op:"tool_result", session, call, lines:1}                 {content, details?, isError}
-     {op:"tool_update", session, call, lines:1}                 {"text": …} output so far grew by this
      {op:"close", id, session}
      {op:"ping", id}                                            answered at once by a host that is not stuck
    host → control

@@ -377,8 +377,8 @@ static void replies_come_only_to_those_who_asked(void **state)
     struct harness *h = start(0, 0);
     host_says(1, HELLO);
     open_session(h, TENANT_A, "sess_1", 1);
-    harness_send(h, "sess_1", message("tool_update"), STR("{\"text\":\"a\"}"), false);
-    assert_int_equal(host_gets(1, "tool_update"), 0);
+    harness_send(h, "sess_1", message("tool_result"), STR("{\"content\":[]}"), false);
+    assert_int_equal(host_gets(1, "tool_result"), 0);
     harness_send(h, "sess_1", message("prompt"), STR("[]"), true);
     host_replies(1, host_gets(1, "prompt"), false);
     expect_event("replied sess_1 prompt 0 no such model");
