@@ -342,6 +342,53 @@ export type Session = {
 
 export type NullableCount = number | null;
 
+export type Diff = {
+    type: "diff";
+    sessionId: string;
+    /** The folder that was compared */
+    path: string;
+    changes: Change[];
+    summary: {
+        added: number;
+        changed: number;
+        removed: number;
+        /** Folders not looked into: more than 128 deep, or unreadable */
+        leftOut: number;
+    };
+    /** There are more changes */
+    truncated: boolean;
+};
+
+/** What there is now; of something removed, what there was */
+export type Change = {
+    /** Absolute; bytes that are not UTF-8 are shown as U+FFFD */
+    path: string;
+    /** The exact bytes, when path is not exact */
+    pathBase64?: string;
+    change: "added" | "changed" | "removed";
+    type: ChangeType;
+    /** Octal */
+    mode: string;
+    /** Of a file, in bytes */
+    size?: number;
+    /** Of a link */
+    target?: string;
+    targetBase64?: string;
+    modifiedAt: string | null;
+    /** Of something changed: what there was */
+    before?: {
+        type: ChangeType;
+        mode: string;
+        size?: number;
+        target?: string;
+        targetBase64?: string;
+        modifiedAt: string | null;
+    };
+};
+
+/** other: a fifo, socket or device */
+export type ChangeType = "file" | "folder" | "link" | "other";
+
 export type Sandbox = {
     sessionId: string;
     type: "sandbox";
@@ -884,6 +931,26 @@ export interface Operations {
         body: undefined;
         status: 200;
         reply: Sandbox;
+    };
+    /** What a session changed */
+    getSessionDiff: {
+        method: "GET";
+        path: "/v1/sessions/{id}/diff";
+        params: { "id": SessionId };
+        query: { "path"?: string };
+        body: undefined;
+        status: 200;
+        reply: Diff;
+    };
+    /** Download the working directory */
+    getSessionWorkspace: {
+        method: "GET";
+        path: "/v1/sessions/{id}/workspace";
+        params: { "id": SessionId };
+        query: { "path"?: string; "changes"?: "true" | "false" };
+        body: undefined;
+        status: 200;
+        reply: string;
     };
     /** Sandbox metrics for Prometheus */
     getMetrics: {

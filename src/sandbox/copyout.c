@@ -50,14 +50,20 @@ static err hear(int fd, char *p, size_t *out_n)
     return 0;
 }
 
-static err read_all(int fd, struct copyout_reader *r, char *bytes, struct copyout_summary *out)
+/* A sandbox that died unnoticed may still be connected to. */
+static err converse(int fd, const struct copyout_request *request, struct copyout_reader *r,
+                    char *bytes, struct copyout_summary *out)
 {
-    for (bool ended = false; !ended;) {
+    bool ended = false, heard = false;
+    err e = send_request(fd, request);
+    while (!e && !ended) {
         size_t n = 0;
-        TRY(hear(fd, bytes, &n));
-        TRY(copyout_reader_feed(r, (struct str){bytes, n}, &ended, out));
+        e = hear(fd, bytes, &n);
+        heard |= !e;
+        if (!e)
+            e = copyout_reader_feed(r, (struct str){bytes, n}, &ended, out);
     }
-    return 0;
+    return e == E_CLOSED && !heard ? fail(E_UNAVAILABLE, "the sandbox does not answer") : e;
 }
 
 err copyout_run(const char *socket, const struct copyout_request *request,
@@ -67,11 +73,10 @@ err copyout_run(const char *socket, const struct copyout_request *request,
     TRY(hands_connect(socket, &fd));
     const struct timeval silence = {.tv_sec = SILENCE_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence);
-    TRY(send_request(fd, request));
     struct copyout_reader *r = copyout_reader_new(request, sink);
     char *bytes = mem_alloc(READ_BYTES);
     struct copyout_summary summary = {0};
-    err e = read_all(fd, r, bytes, &summary);
+    err e = converse(fd, request, r, bytes, &summary);
     mem_free(bytes);
     copyout_reader_free(r);
     if (!e)

@@ -21,6 +21,17 @@ export const golden = [
         cacheCreationInputTokens: 0, estimated: true }],
     ["Event", { type: "user.message", id: `evt_${"0".repeat(26)}`, seq: 1, createdAt: TIME, processedAt: TIME,
         sessionId: `sess_${"0".repeat(26)}`, content: [], deliverAs: "steer", withdrawn: true }],
+    ["Diff", { type: "diff", sessionId: `sess_${"0".repeat(26)}`, path: "/", truncated: false,
+        summary: { added: 2, changed: 1, removed: 1, leftOut: 0 },
+        changes: [
+            { path: "/\ufffd", pathBase64: "L/8=", change: "added", type: "folder", mode: "0755", modifiedAt: TIME },
+            { path: "/f", change: "added", type: "other", mode: "0644", modifiedAt: null },
+            { path: "/l", change: "changed", type: "link", mode: "0777", target: "\ufffd", targetBase64: "/w==",
+                modifiedAt: TIME, before: { type: "file", mode: "0644", size: 1, modifiedAt: TIME } },
+            { path: "/m", change: "changed", type: "file", mode: "0644", size: 1, modifiedAt: TIME,
+                before: { type: "link", mode: "0777", target: "\ufffd", targetBase64: "/w==", modifiedAt: null } },
+            { path: "/r", change: "removed", type: "file", mode: "0644", size: 2, modifiedAt: TIME },
+        ] }],
     ["StreamFrame", { type: "event_discarded", sessionId: `sess_${"0".repeat(26)}`,
         eventId: `evt_${"0".repeat(26)}` }],
 ];
@@ -85,6 +96,8 @@ async function read(service, path) {
     await service.ok("GET", `${path}/sandbox`);
     await service.request("GET", "/metrics");
     await service.ok("GET", `${path}/export`);
+    await service.ok("GET", `${path}/diff?path=/`);
+    await service.request("GET", `${path}/workspace?path=/workspace&changes=true`);
 }
 
 async function remove(service, path, id) {
