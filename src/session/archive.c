@@ -31,7 +31,7 @@ struct archive *archive_new(const struct archive_options *o)
     return a;
 }
 
-void archive_free(struct archive *a)
+void archive_delete(struct archive *a)
 {
     if (a == NULL)
         return;

@@ -38,7 +38,8 @@ err archive_recover(struct archive *a);
 void archive_start(struct archive *a);
 /* Copies what is waiting, once each and for at most grace_ms, and ends the thread. */
 void archive_stop(struct archive *a, int64_t grace_ms);
-void archive_free(struct archive *a); /* NULL-safe; after stop */
+/* NULL-safe; after stop. Not archive_free: libarchive has that name, and the program has both. */
+void archive_delete(struct archive *a);
 
 /* The session's log is durable up to `bytes`, its end at an LF. Cheap; never blocks; NULL-safe. */
 void archive_note(struct archive *a, const char *tenant, const char *session, int64_t bytes,

@@ -93,7 +93,7 @@ static int tear_down(void **state)
 {
     struct fixture *f = *state;
     archive_stop(f->a, GRACE_MS);
-    archive_free(f->a);
+    archive_delete(f->a);
     objects_close(f->o);
     test_db_close(&f->at);
     assert_int_equal(tree_remove(f->dir), 0);
@@ -155,7 +155,7 @@ static void run_archive(struct fixture *f)
 {
     archive_start(f->a);
     archive_stop(f->a, GRACE_MS);
-    archive_free(f->a);
+    archive_delete(f->a);
     f->a = new_archive(f);
 }
 
@@ -219,7 +219,7 @@ static void a_running_session_is_copied_in_time_not_at_once(void **state)
     struct fixture *f = *state;
     AUTO_BUF all = {0};
     struct clock *clock = clock_fake_new(1000000);
-    archive_free(f->a);
+    archive_delete(f->a);
     f->a = archive_new(&(struct archive_options){.objects = f->o,
                                                  .db = f->at.db,
                                                  .clock = clock,
@@ -237,7 +237,7 @@ static void a_running_session_is_copied_in_time_not_at_once(void **state)
     archive_note(f->a, TENANT, OTHER, write_log(f, OTHER, 100), true); /* to look at the clock */
     wait_for_key(f, "sessions/", SESSION);
     archive_stop(f->a, GRACE_MS);
-    archive_free(f->a);
+    archive_delete(f->a);
     clock_fake_free(clock);
     f->a = new_archive(f);
 }
@@ -325,7 +325,7 @@ static void a_lost_database_comes_back_with_newer_rows_on_top(void **state)
     wait_for_key(f, "sessions/", SESSION);
     wait_for_key(f, "sessions/", OTHER);
     archive_stop(f->a, 0);
-    archive_free(f->a);
+    archive_delete(f->a);
     test_db_close(&f->at);
     test_db_open(&f->at); /* an empty one, of which nothing was copied */
     snprintf(path, sizeof path, "%s/control.db", f->dir);
