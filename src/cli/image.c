@@ -99,6 +99,17 @@ static void report(const struct invocation *call, const struct image_imported *i
                 (unsigned long long)i->counts.skipped);
 }
 
+/* R32: what a sandbox does otherwise than the image's maker wanted is said, not passed over. */
+static void report_wishes(const struct image_imported *i)
+{
+    if (i->user[0] && strcmp(i->user, "root") != 0 && strcmp(i->user, "0") != 0)
+        fprintf(stderr, "The image names the user %s: in a sandbox everything runs as its root.\n",
+                i->user);
+    if (i->working_dir[0] && strcmp(i->working_dir, "/") != 0)
+        fprintf(stderr, "The image names the folder %s: tools work in /workspace.\n",
+                i->working_dir);
+}
+
 static err import_source(const struct invocation *call, const char *ref, const char *source,
                          const char *origin)
 {
@@ -115,6 +126,7 @@ static err import_source(const struct invocation *call, const char *ref, const c
     TRY(read_limits(call, &r.limits));
     TRY(image_import(&r, &done));
     report(call, &done);
+    report_wishes(&done);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/tree.h"
 #include "images/copy.h"
 #include "images/layout.h"
@@ -38,6 +39,7 @@ struct job {
     struct image_progress progress;
     char digest[IMAGE_DIGEST_MAX + 1];
     char architecture[32];
+    json_t *config; /* owned; NULL where the source says nothing */
 };
 
 /* ---- the source ---- */
@@ -231,6 +233,7 @@ static err import_layout(struct job *j, int layout)
     TRY(layout_unpack(&r, &image));
     memcpy(j->digest, image.digest, sizeof image.digest);
     memcpy(j->architecture, image.architecture, sizeof image.architecture);
+    j->config = image.config;
     return 0;
 }
 
@@ -274,8 +277,17 @@ static err write_meta(const struct job *j, const struct image_name *name)
         .source = j->r->origin ? j->r->origin : j->r->source,
         .architecture = j->architecture,
         .counts = j->progress.counts,
+        .config = j->config,
     };
     return image_meta_write(j->scratch.path, &meta);
+}
+
+/* What the image's maker wanted and a sandbox has otherwise. */
+static void image_wishes(const json_t *config, struct image_imported *out)
+{
+    const char *user = json_get_c(config, "user"), *dir = json_get_c(config, "workingDir");
+    snprintf(out->user, sizeof out->user, "%s", user ? user : "");
+    snprintf(out->working_dir, sizeof out->working_dir, "%s", dir ? dir : "");
 }
 
 static err make_image(struct job *j, const struct image_name *name, struct image_imported *out)
@@ -288,6 +300,7 @@ static err make_image(struct job *j, const struct image_name *name, struct image
     TRY(write_meta(j, name));
     struct image_imported done = {.name = *name, .counts = j->progress.counts};
     memcpy(done.digest, j->digest, sizeof done.digest);
+    image_wishes(j->config, &done);
     TRY(image_scratch_commit(j->r->images, &j->scratch, name, j->digest, &done.known));
     *out = done;
     return 0;
@@ -302,6 +315,7 @@ static err import_here(const struct image_import *r, struct image_imported *out)
     TRY(image_scratch_open(r->images, &j.scratch));
     err e = make_image(&j, &name, out);
     image_scratch_close(&j.scratch);
+    json_decref(j.config);
     return e;
 }
 

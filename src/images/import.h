@@ -33,7 +33,8 @@ struct image_imported {
     struct image_name name;
     char digest[IMAGE_DIGEST_MAX + 1];
     struct image_counts counts;
-    bool known; /* the store had this digest under this name */
+    char user[128], working_dir[256]; /* that the image names, "" if none: a sandbox uses neither */
+    bool known;                       /* the store had this digest under this name */
 };
 
 /* The file or folder that a source names. */

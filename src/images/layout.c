@@ -261,6 +261,17 @@ static err unpack_layers(const struct layout_request *r, const struct plan *p)
     return 0;
 }
 
+static json_t *config_json(const struct oci_config *c)
+{
+    json_t *j = json_object(), *env = json_array();
+    for (const char *p = c->env; p < c->env + c->env_n; p += strlen(p) + 1)
+        json_array_append_new(env, json_str(str_of(p)));
+    json_object_set_new(j, "env", env);
+    json_set_str(j, "user", str_of(c->user));
+    json_set_str(j, "workingDir", str_of(c->working_dir));
+    return j;
+}
+
 err layout_unpack(const struct layout_request *r, struct layout_image *out)
 {
     struct plan *p = mem_alloc(sizeof *p);
@@ -271,6 +282,7 @@ err layout_unpack(const struct layout_request *r, struct layout_image *out)
     if (!e) {
         image.layer_count = p->layer_count;
         snprintf(image.architecture, sizeof image.architecture, "%s", p->config.architecture);
+        image.config = config_json(&p->config);
         *out = image;
     }
     mem_free(p);

@@ -5,6 +5,7 @@
 #define IMAGES_LAYOUT_H
 
 #include "base/err.h"
+#include "base/json.h"
 #include "images/name.h"
 #include "images/unpack.h"
 
@@ -24,6 +25,7 @@ struct layout_image {
     char digest[IMAGE_DIGEST_MAX + 1]; /* of the manifest (OCI) or of the configuration (docker) */
     char architecture[32];
     size_t layer_count;
+    json_t *config; /* as image_meta has it; the caller's */
 };
 
 err layout_unpack(const struct layout_request *r, struct layout_image *out);

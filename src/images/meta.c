@@ -48,3 +48,15 @@ err image_meta_read(const char *folder, json_t **out)
     TRY(fd_read_file(path, META_MAX, &text));
     return json_read(buf_str(&text), out);
 }
+
+void image_meta_env(const json_t *meta, const char *out[IMAGE_ENV_MAX + 1])
+{
+    const json_t *env = json_object_get(json_object_get(meta, "config"), "env");
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(env) && n < IMAGE_ENV_MAX; i++) {
+        const char *variable = json_string_value(json_array_get(env, i));
+        if (variable)
+            out[n++] = variable;
+    }
+    out[n] = NULL;
+}

@@ -21,4 +21,9 @@ err image_meta_write(const char *folder, const struct image_meta *meta);
 /* The object as written; new reference. E_NOT_FOUND, or E_INVALID when it is damaged. */
 err image_meta_read(const char *folder, json_t **out);
 
+#define IMAGE_ENV_MAX 256 /* variables */
+
+/* NULL-ended; the strings are `meta`'s. What is no string is left out. */
+void image_meta_env(const json_t *meta, const char *out[IMAGE_ENV_MAX + 1]);
+
 #endif

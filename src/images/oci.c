@@ -229,6 +229,57 @@ err oci_read_manifest(struct str text, struct oci_manifest *out)
     return read_layers(json_object_get(j, "layers"), out);
 }
 
+static bool is_variable(struct str s)
+{
+    struct str value = s, name = {0};
+    str_split(&value, '=', &name);
+    if (name.n == 0 || name.n == s.n || (name.p[0] >= '0' && name.p[0] <= '9') || str_has_nul(s))
+        return false;
+    for (size_t i = 0; i < name.n; i++) {
+        if (name.p[i] <= ' ' || name.p[i] > '~')
+            return false;
+    }
+    return true;
+}
+
+static err read_env(const json_t *env, struct oci_config *out)
+{
+    size_t i;
+    json_t *variable;
+    out->env_n = 0;
+    json_array_foreach(env, i, variable)
+    {
+        struct str s = {json_string_value(variable), json_string_length(variable)};
+        if (s.p == NULL || !is_variable(s))
+            return fail(E_INVALID, "the configuration's Env has an entry that is no NAME=VALUE");
+        if (s.n >= sizeof out->env - out->env_n)
+            return fail(E_INVALID, "the configuration's Env is longer than %zu bytes",
+                        sizeof out->env);
+        memcpy(out->env + out->env_n, s.p, s.n);
+        out->env[out->env_n + s.n] = 0;
+        out->env_n += s.n + 1;
+    }
+    return 0;
+}
+
+static err read_text(const json_t *config, const char *key, char *out, size_t cap)
+{
+    struct str s = json_get_str(config, key);
+    if (s.n >= cap || str_has_nul(s))
+        return fail(E_INVALID, "the configuration's %s is longer than %zu bytes", key, cap - 1);
+    memcpy(out, s.n ? s.p : "", s.n);
+    out[s.n] = 0;
+    return 0;
+}
+
+/* Of an image of docker or an OCI builder; absent where there is nothing to say. */
+static err read_wishes(const json_t *config, struct oci_config *out)
+{
+    TRY(read_env(json_object_get(config, "Env"), out));
+    TRY(read_text(config, "User", out->user, sizeof out->user));
+    return read_text(config, "WorkingDir", out->working_dir, sizeof out->working_dir);
+}
+
 err oci_read_config(struct str text, struct oci_config *out)
 {
     AUTO_JSON j = NULL;
@@ -251,6 +302,7 @@ err oci_read_config(struct str text, struct oci_config *out)
         struct str hex = {json_string_value(id), json_string_length(id)};
         TRY(read_digest(hex, "a diff_id of the configuration", out->diff_ids[i]));
     }
+    TRY(read_wishes(json_object_get(j, "config"), out));
     out->diff_id_count = json_array_size(ids);
     snprintf(out->architecture, sizeof out->architecture, "%s", architecture);
     return 0;

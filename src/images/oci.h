@@ -25,8 +25,14 @@ struct oci_manifest {
     size_t layer_count;
 };
 
+#define OCI_ENV_MAX 16384
+
 struct oci_config {
     char architecture[32];
+    /* What its maker wanted for the programs in it. */
+    char env[OCI_ENV_MAX]; /* NAME=VALUE, NUL behind each */
+    size_t env_n;          /* bytes used */
+    char user[128], working_dir[256];
     char diff_ids[OCI_LAYERS_MAX][IMAGE_DIGEST_MAX + 1]; /* sha256 of each uncompressed layer */
     size_t diff_id_count;
 };

@@ -139,6 +139,7 @@ static err describe(const char *images, const struct image_name *n, const char *
     struct image image = {.name = *n};
     struct stat st;
     snprintf(image.digest, sizeof image.digest, "%s", digest);
+    TRY(path_of(image.folder, "%s/%s/%s", images, n->name, digest));
     TRY(path_of(image.rootfs, "%s/%s/%s/rootfs", images, n->name, digest));
     if (lstat(image.rootfs, &st) < 0)
         return errno == ENOENT
@@ -377,10 +378,8 @@ struct listing {
 
 static err read_meta(const char *images, struct image_listed *row)
 {
-    char path[PATH_MAX];
     AUTO_JSON j = NULL;
-    TRY(path_of(path, "%s/%s/%s", images, row->image.name.name, row->image.digest));
-    TRY(image_meta_read(path, &j));
+    TRY(image_meta_read(row->image.folder, &j));
     const char *source = json_get_c(j, "source"), *architecture = json_get_c(j, "architecture");
     row->imported_at_ms = json_get_int(j, "importedAtMs", 0);
     row->entries = (uint64_t)json_get_int(j, "entries", 0);

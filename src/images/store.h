@@ -25,6 +25,7 @@
 struct image {
     struct image_name name; /* tag "" when it was found by its holder */
     char digest[IMAGE_DIGEST_MAX + 1];
+    char folder[PATH_MAX]; /* has meta.json (images/meta.h) */
     char rootfs[PATH_MAX];
 };
 

@@ -287,11 +287,15 @@ static err fill(const struct bake_request *r, const struct image *base, const ch
     int n = snprintf(source, sizeof source, "%s + %s", r->spec.image, r->packages);
     for (int i = 0; i < n && i < (int)sizeof source - 1; i++)
         source[i] = source[i] == '\n' ? ' ' : source[i];
-    return image_meta_write(s->path, &(struct image_meta){.name = IMAGE_NAME_BAKED,
-                                                          .digest = key,
-                                                          .source = source,
-                                                          .architecture = "",
-                                                          .counts = counts});
+    AUTO_JSON beneath = NULL;
+    TRY(image_meta_read(base->folder, &beneath));
+    return image_meta_write(s->path,
+                            &(struct image_meta){.name = IMAGE_NAME_BAKED,
+                                                 .config = json_object_get(beneath, "config"),
+                                                 .digest = key,
+                                                 .source = source,
+                                                 .architecture = "",
+                                                 .counts = counts});
 }
 
 static err commit(const struct bake_request *r, const struct image *base, const char *key,

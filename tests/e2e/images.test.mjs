@@ -1,8 +1,9 @@
 // Images: an admin imports a tiny root file system, environments name it, the agent's tools work in it.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { createHash } from "node:crypto";
 import {
-    chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+    chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -74,6 +75,34 @@ describe("images", { skip: missing }, () => {
         await image("remove", "pair:b");
         assert.ok(!existsSync(path.join(data, "images/pair")), "nothing is left of it");
         await fails(/there is no image pair:b/, "remove", "pair:b");
+    });
+
+    /** What docker save writes of an image with one layer. */
+    async function save(folder, config) {
+        mkdirSync(folder);
+        await run("tar", ["-C", path.join(work, "one"), "-cf", path.join(folder, "layer.tar"), "."]);
+        const sha256 = (bytes) => createHash("sha256").update(bytes).digest("hex");
+        const text = JSON.stringify({
+            architecture: { x64: "amd64", arm64: "arm64" }[process.arch], os: "linux", config,
+            rootfs: { type: "layers", diff_ids: [`sha256:${sha256(readFileSync(path.join(folder, "layer.tar")))}`] },
+        });
+        writeFileSync(path.join(folder, `${sha256(text)}.json`), text);
+        writeFileSync(path.join(folder, "manifest.json"),
+            JSON.stringify([{ Config: `${sha256(text)}.json`, RepoTags: ["x:1"], Layers: ["layer.tar"] }]));
+    }
+
+    test("an image's ENV is in force, its USER and WORKDIR are said not to be", async () => {
+        await save(path.join(work, "saved"), { User: "app", WorkingDir: "/srv/app",
+            Env: ["PATH=/bin:/special", "GREETING=hi = there", "HOME=/elsewhere", "EMPTY="] });
+        const { stderr } = await run(SERVICE_PROGRAM,
+            ["image", "import", "--data", data, "envy", `oci:${work}/saved`], { env: {} });
+        assert.match(stderr, /names the user app: .* runs as its root/);
+        assert.match(stderr, /names the folder \/srv\/app: tools work in \/workspace/);
+        const session = await job.session({ environment: { image: "envy" } });
+        const events = await session.run(`${call("bash", { command: "echo $PATH:$GREETING:$HOME:$USER:${EMPTY-unset}:$LANG; id -u; pwd" })} THEN SAY ok`);
+        assert.match(resultOf(events), /^\/bin:\/special:hi = there:\/root:root::C\.UTF-8\n0\n\/workspace/);
+        await save(path.join(work, "odd"), { Env: ["NO VALUE"] });
+        await fails(/Env has an entry that is no NAME=VALUE/, "import", "odd", `oci:${work}/odd`);
     });
 
     test("clear refusals: no source, a bad name, a source that is not there", async () => {

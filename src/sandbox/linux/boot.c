@@ -1,6 +1,7 @@
 #include "sandbox/linux/boot.h"
 
 #include "base/fd.h"
+#include "images/meta.h"
 #include "sandbox/hands_blob.h"
 #include "sandbox/linux/baseline.h"
 #include "sandbox/linux/confine.h"
@@ -150,6 +151,41 @@ static err move_up(int *fd)
     return 0;
 }
 
+/* What programs find that their image says nothing of; the first ones whatever it says. */
+static const char *const environment[] = {
+    "HOME=/root",
+    "USER=root",
+    "LOGNAME=root",
+    "SHELL=/bin/bash",
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG=C.UTF-8",
+};
+#define ENV_OWN (sizeof environment / sizeof *environment)
+#define ENV_FIXED 4 /* of environment */
+#define ENV_MAX (ENV_OWN + IMAGE_ENV_MAX)
+
+static bool same_variable(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+    return n == strcspn(b, "=") && memcmp(a, b, n) == 0;
+}
+
+static void make_environment(const char *const *image, char *out[ENV_MAX + 1])
+{
+    size_t n = 0;
+    for (size_t i = 0; i < ENV_OWN; i++)
+        out[n++] = (char *)environment[i];
+    for (; image && *image && n < ENV_MAX; image++) {
+        size_t at = 0;
+        while (at < n && !same_variable(out[at], *image))
+            at++;
+        if (at >= ENV_FIXED)
+            out[at] = (char *)*image;
+        n += at == n;
+    }
+    out[n] = NULL;
+}
+
 /* A fresh program image: no memory, argument, environment or descriptor of the service survives. */
 static err become_hands(struct boot *b)
 {
@@ -159,13 +195,8 @@ static err become_hands(struct boot *b)
         syscall(SYS_close_range, HANDS_IMAGE_FD + 1, ~0u, CLOSE_RANGE_CLOEXEC) < 0)
         return fail_errno("arrange the descriptors");
     char *argv[] = {"pi-hands", "3", "--image", "4", NULL};
-    char *envp[] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                    "HOME=/root",
-                    "USER=root",
-                    "LOGNAME=root",
-                    "SHELL=/bin/bash",
-                    "LANG=C.UTF-8",
-                    NULL};
+    char *envp[ENV_MAX + 1];
+    make_environment(b->env, envp);
     fexecve(hands_memfd, argv, envp);
     return fail_errno("run pi-hands");
 }

@@ -15,6 +15,8 @@ struct boot {
     bool privileged;
     bool trial;        /* the init ends instead of running pi-hands */
     uint32_t uid_base; /* privileged */
+    /* NAME=VALUE of the image, NULL at the end; or NULL. Who the sandbox's user is stays ours. */
+    const char *const *env;
     /* Before boot_go, the v2 part of the door before boot_clone: */
     int listen_fd; /* the agent socket; not in a trial */
     int image_fd;  /* in the init: what baseline_open made */

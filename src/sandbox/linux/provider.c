@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/tree.h"
 #include "base/walk.h"
+#include "images/meta.h"
 #include "images/store.h"
 #include "sandbox/hands.h"
 #include "sandbox/ledger.h"
@@ -250,8 +251,14 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
     char fs_dir[PATH_MAX], disk[PATH_MAX];
     struct image_host host;
     struct image image;
-    if (!is_host(spec))
+    AUTO_JSON meta = NULL;
+    const char *env[IMAGE_ENV_MAX + 1];
+    if (!is_host(spec)) {
         TRY(image_held(place->images, spec->image, spec->id, &image));
+        TRY(image_meta_read(image.folder, &meta));
+    }
+    image_meta_env(meta, env);
+    b->env = env;
     TRY(image_host_use(place->images, place->runtime, spec->id, &host));
     snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
     snprintf(disk, sizeof disk, "%s/" DISK_FILE, place->dir);
@@ -270,6 +277,7 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
     err e = boot_steps(spec, place, b, run);
     cgroup_close(&b->door);
     fd_close(&b->listen_fd);
+    b->env = NULL; /* on our stack */
     return e;
 }
 
