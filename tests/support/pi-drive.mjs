@@ -1,7 +1,7 @@
 // Drives the real Pi SDK against a model server, for pi-sdk.test.mjs: a bare host with in-memory
 // everything and custom tools. Run by Pi's Node: node pi-drive.mjs BUNDLE
 // Each line on stdin is a job, done in a session of its own, in order:
-//   {api, baseUrl, prompts: [text], thinkingLevel?, abortOn?: delta type, retries?}
+//   {api, baseUrl, prompts: [text], images?: [of the first prompt], thinkingLevel?, abortOn?: delta type, retries?}
 // and gives a line on stdout: {messages, deltas: [type], ran: number of tool calls that were executed}.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -86,7 +86,7 @@ function model({ api, baseUrl }) {
             id: "scripted-1",
             name: "Scripted 1",
             reasoning: true,
-            input: ["text"],
+            input: ["text", "image"],
             cost: { input: 1, output: 2, cacheRead: 0.1, cacheWrite: 1.25 },
             contextWindow: 128000,
             maxTokens: 8192,
@@ -126,6 +126,7 @@ async function openSession(job, index, onRun) {
         settingsManager: pi.SettingsManager.inMemory({
             enableInstallTelemetry: false,
             cacheWarming: "off",
+            images: { autoResize: false },
             retry: { enabled: retries > 0, maxRetries: retries, baseDelayMs: 1 },
         }),
         resourceLoader: emptyResources(),
@@ -147,8 +148,9 @@ async function run(job, index) {
             }
         }
     });
-    for (const text of job.prompts) {
-        await session.prompt(text, { expandPromptTemplates: false });
+    for (const [i, text] of job.prompts.entries()) {
+        const images = i === 0 ? job.images : undefined;
+        await session.prompt(text, { expandPromptTemplates: false, images });
     }
     const { messages } = session;
     session.dispose();
