@@ -76,19 +76,22 @@ static err open_box(void *arg, const char *session, struct str sealed, struct se
     return 0;
 }
 
-static void on_begin(void *arg, const char *session, const char *request, int64_t bytes)
+static void on_begin(void *arg, const char *session, const char *request, int64_t input_tokens)
 {
     struct driver *d = arg;
     (void)session;
-    (void)bytes;
+    (void)input_tokens;
     broker_request_go(d->link, request, 1);
 }
 
 static void on_end(void *arg, const char *session, const char *request, const json_t *end)
 {
+    struct driver *d = arg;
     (void)session;
-    (void)request;
-    print_line(arg, end);
+    if (json_get_bool(end, "holding", false))
+        broker_request_refuse(d->link, request, 424, "retries_exhausted", "no other attempt");
+    else
+        print_line(d, end);
 }
 
 static void on_lost(void *arg)
