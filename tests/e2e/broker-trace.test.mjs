@@ -91,7 +91,12 @@ describe("a whole service, traced", { skip }, () => {
         await session.run("FAIL 400");
         await session.run("CUT EARLY TIMES 1 SAY after all");
         const elsewhere = await job.session({ model: { baseUrl: "https://models.invalid/v1" } });
-        await elsewhere.run("SAY never");
+        const stream = await elsewhere.stream();
+        await elsewhere.say("SAY never");
+        await stream.until((frame) => frame.type === "session.error");
+        await elsewhere.interrupt();
+        await stream.until((frame) => frame.type === "session.status_idle");
+        await stream.close();
         const refused = await job.session({ model: { baseUrl: "https://127.0.0.1:1/v1" } });
         await refused.run("SAY never");
 
