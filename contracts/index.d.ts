@@ -283,6 +283,40 @@ export type SessionCreate = {
     metadata?: Metadata;
 };
 
+export type SessionFork = {
+    /** One of Pi's entries in the log; null or left out: the leaf */
+    entryId?: string | null;
+    /** Left out: as in the session forked */
+    title?: string | null;
+    metadata?: Metadata | null;
+};
+
+export type ForkedFrom = {
+    sessionId: SessionId;
+    entryId: string;
+    filesFrom: "none";
+};
+
+export type TreeNode = {
+    position: number;
+    /** null for the header */
+    id: string | null;
+    parentId: string | null;
+    type?: string;
+    /** Of a message */
+    role?: string;
+    customType?: string;
+    timestamp?: string;
+    /** The beginning of its text, 200 bytes at most */
+    text?: string;
+    /** The conversation stands here */
+    leaf?: true;
+};
+
+export type Messages = {
+    data: Record<string, unknown>[];
+};
+
 /** The agent as this session has it, overrides applied */
 export type SessionAgent = {
     id: string;
@@ -335,6 +369,7 @@ export type Session = {
         limits: "enforced" | "none";
         state: "none" | "running" | "stopped" | "crashed";
     };
+    forkedFrom?: ForkedFrom;
     createdAt: Time;
     updatedAt: Time;
     lastActivityAt: Time;
@@ -451,7 +486,7 @@ export type PostedEvent = {
 };
 
 /** Clients must skip types that they do not know: later versions may add some. */
-export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
+export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
 
 /** What every event has. seq counts from 1 without gaps and is the id of its SSE frame; processedAt is null while a posted event waits. */
 export type EventBase = {
@@ -517,6 +552,11 @@ export type SessionRunStartedEvent = EventBase & {
     type: "session.status_run_started";
 };
 
+/** The session waits for the time that the session.error before it names, then asks the model again. The next span.model_request_start ends the wait. */
+export type SessionRescheduledEvent = EventBase & {
+    type: "session.status_rescheduled";
+};
+
 /** A turn is over */
 export type SessionIdleEvent = EventBase & {
     type: "session.status_idle";
@@ -539,6 +579,14 @@ export type SessionCompactedEvent = EventBase & {
     summaryEntryId: string;
     tokensBefore: number | null;
     tokensAfter: number | null;
+};
+
+/** What stands before it was copied from another session */
+export type SessionForkedEvent = EventBase & {
+    type: "session.forked";
+    fromSessionId: SessionId;
+    fromEntryId: string;
+    filesFrom: string;
 };
 
 /** The model is asked */
@@ -577,6 +625,9 @@ export type ModelRequestEndEvent = EventBase & {
 /** terminal: not tried again, the session stays usable. exhausted: tried as often as allowed. retrying: will be tried again. */
 export type RetryStatus = {
     type: "retrying" | "exhausted" | "terminal";
+    /** With retrying: the attempt that comes */
+    attempt?: number;
+    nextRetryAt?: Time;
 };
 
 /** Of one model request. The four kinds of tokens are disjoint. */
@@ -911,6 +962,46 @@ export interface Operations {
         body: undefined;
         status: 200;
         reply: Page<Entry>;
+    };
+    /** Draw the tree of a session's log */
+    getSessionTree: {
+        method: "GET";
+        path: "/v1/sessions/{id}/tree";
+        params: { "id": SessionId };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<TreeNode>;
+    };
+    /** Get the messages that the model is shown */
+    getSessionMessages: {
+        method: "GET";
+        path: "/v1/sessions/{id}/messages";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Messages;
+    };
+    /** Get what a session has used */
+    getSessionUsage: {
+        method: "GET";
+        path: "/v1/sessions/{id}/usage";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Usage;
+    };
+    /** Fork a session */
+    forkSession: {
+        method: "POST";
+        path: "/v1/sessions/{id}/fork";
+        params: { "id": SessionId };
+        query: {  };
+        body: SessionFork;
+        status: 201;
+        reply: Session;
     };
     /** Download the log */
     exportSession: {

@@ -5,26 +5,31 @@
 #include "session/history.h"
 #include "session/manager.h"
 
-static void key_of_entry(const json_t *row, int64_t *out_at, char out_id[ID_MAX])
+void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX])
 {
     *out_at = json_get_int(row, "position", 0);
     out_id[0] = 0;
+}
+
+struct history_query session_position_query(const struct ctx *ctx)
+{
+    return (struct history_query){
+        .has_after = ctx->page.has_after,
+        .after = ctx->page.after_at,
+        .ascending = ctx->page.ascending,
+        .limit = ctx->page.limit + 1,
+    };
 }
 
 static err entries_list(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    struct history_query query = {
-        .has_after = ctx->page.has_after,
-        .after = ctx->page.after_at,
-        .ascending = ctx->page.ascending,
-        .limit = ctx->page.limit + 1,
-    };
+    struct history_query query = session_position_query(ctx);
     json_t *list = NULL;
     TRY(history_entries(session_manager_logs_dir(ctx->service->sessions), ctx->tenant, row.id,
                         &query, &list));
-    return reply_page(ctx, list, key_of_entry);
+    return reply_page(ctx, list, session_position_key);
 }
 
 ROUTES(entries,

@@ -1,12 +1,39 @@
 /* All routes of the service. */
 #include "api/routes.h"
 
-extern const struct route routes_agents[], routes_diff[], routes_entries[], routes_environments[],
-    routes_events[], routes_export[], routes_keys[], routes_meta[], routes_sandbox[],
-    routes_sessions[], routes_stream[], routes_workspace[];
+/* One a line: side by side work does not collide. */
+/* clang-format off */
+extern const struct route
+    routes_agents[],
+    routes_diff[],
+    routes_entries[],
+    routes_environments[],
+    routes_events[],
+    routes_export[],
+    routes_keys[],
+    routes_meta[],
+    routes_sandbox[],
+    routes_session_fork[],
+    routes_session_views[],
+    routes_sessions[],
+    routes_stream[],
+    routes_workspace[];
 
 const struct route *const api_routes[] = {
-    routes_meta,   routes_keys,      routes_agents, routes_environments, routes_sessions,
-    routes_events, routes_entries,   routes_stream, routes_export,       routes_sandbox,
-    routes_diff,   routes_workspace, NULL,
+    routes_agents,
+    routes_diff,
+    routes_entries,
+    routes_environments,
+    routes_events,
+    routes_export,
+    routes_keys,
+    routes_meta,
+    routes_sandbox,
+    routes_session_fork,
+    routes_session_views,
+    routes_sessions,
+    routes_stream,
+    routes_workspace,
+    NULL,
 };
+/* clang-format on */

@@ -3,6 +3,7 @@
 #define API_SESSIONS_H
 
 #include "http/http.h"
+#include "session/history.h"
 #include "session/store.h"
 
 struct service;
@@ -10,6 +11,11 @@ struct service;
 /* The row that the first path parameter names, in the request's arena. E_NOT_FOUND also for another
    tenant's and deleted ones. Blocks for the database. */
 err ctx_session(struct ctx *ctx, struct session_row *out);
+
+/* Lists by position in the log: what the request asks for, one row more than the page, and the key
+   of its rows. */
+struct history_query session_position_query(const struct ctx *ctx);
+void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX]);
 
 /* The session as the API shows it; new reference. */
 json_t *session_json(const struct service *service, const struct session_row *row);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "session/archive.h"
+#include "session/history.h"
 #include "session/live.h"
 
 #include <stdio.h>
@@ -515,6 +516,11 @@ err session_delete(struct session_manager *m, const char *tenant, const char *se
 err session_fits(struct session_manager *m, const char *environment_json)
 {
     return sandboxes_fit(m->sandboxes, environment_json);
+}
+
+void session_logged(struct session_manager *m, const char *tenant, const char *session)
+{
+    archive_note(m->o.archive, tenant, session, history_bytes(m->logs_dir, tenant, session), true);
 }
 
 struct hub *session_manager_hub(struct session_manager *m)

@@ -61,6 +61,8 @@ err session_withdraw(struct session_manager *m, const char *tenant, const char *
 /* R29: stops what runs, destroys the sandbox, marks the row deleted; purge removes the log too.
  * Blocks. */
 err session_delete(struct session_manager *m, const char *tenant, const char *session, bool purge);
+/* Somebody else wrote the whole log of a new session (a fork): it is to be copied to the store. */
+void session_logged(struct session_manager *m, const char *tenant, const char *session);
 struct hub *session_manager_hub(struct session_manager *m);
 struct sandboxes *session_manager_sandboxes(struct session_manager *m);
 const char *session_manager_logs_dir(const struct session_manager *m);

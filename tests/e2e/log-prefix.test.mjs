@@ -112,6 +112,7 @@ function withControlLines(entries) {
 
 // ---- opening logs ----
 
+const asJson = (value) => JSON.parse(JSON.stringify(value));
 const toText = (entries) => entries.map((e) => `${JSON.stringify(e)}\n`).join("");
 
 function conversation(manager) {
@@ -129,7 +130,8 @@ function fromFile(file) {
 
 const fileOf = (session) => path.join(dir, TENANT, `${session}.jsonl`);
 
-/** What the service hands to a host for each of the sessions: arrays of entries. */
+/** What the service hands to a host for each of the sessions: arrays of entries, and on them `messages`: what it
+ * says that the model is shown. */
 function handedOver(sessions) {
     const text = execFileSync(CONTEXT_LINES, [dir, TENANT],
         { input: sessions.map((s) => `${s}\n`).join(""), maxBuffer: 1 << 30, encoding: "utf8" });
@@ -137,8 +139,9 @@ function handedOver(sessions) {
     const out = [];
     for (let at = 0; out.length < sessions.length;) {
         const n = Number(lines[at]);
-        out.push(lines.slice(at + 1, at + 1 + n).map((line) => JSON.parse(line)));
-        at += n + 1;
+        const entries = lines.slice(at + 1, at + 1 + n).map((line) => JSON.parse(line));
+        out.push(Object.assign(entries, { messages: JSON.parse(lines[at + 1 + n]) }));
+        at += n + 2;
     }
     return out;
 }
@@ -166,6 +169,7 @@ async function checkEveryPrefix(name, piEntries) {
         const expected = fromEntries(plain);
         assert.deepEqual(fromEntries(prefix), expected, `with control's lines: ${where}`);
         assert.deepEqual(fromEntries(handed[n - 1]), expected, `handed to a host: ${where}`);
+        assert.deepEqual(handed[n - 1].messages, asJson(expected.messages), `GET messages: ${where}`);
         assert.equal(handed[n - 1].some(isControl), false, where);
         if (plain.some((e) => ["user", "assistant"].includes(roleOf(e)))) {
             assert.deepEqual(fromFile(fileOf(sessions[n - 1])), expected, `as a file: ${where}`);
@@ -273,12 +277,18 @@ describe("logs of the real SDK", () => {
         m.appendMessage(assistant([{ type: "thinking", thinking: "hm", thinkingSignature: "s" }, call("a"), call("b")], "toolUse"));
         m.appendMessage(result("a"));
         const b = m.appendMessage(result("b"));
+        const gone = m.appendMessage(user("to be forgotten"));
+        const noted = m.appendCustomMessageEntry("note", [{ type: "text", text: "blocks" }], true, { a: 1 });
+        m.appendMessage({ role: "bashExecution", command: "ls", output: "x", exitCode: 0, cancelled: false,
+            truncated: false, timestamp: clock++ });
         m.appendLabelChange(first, "here");
         m.appendSessionInfo("A title");
         m.appendCustomEntry("someone-elses", { x: 1 });
         m.appendCustomMessageEntry("note", "told to the model", false);
         m.appendMessage(say("two"));
         m.appendContextEdit(b, { content: "[cut]" });
+        m.appendContextEdit(gone, null);
+        m.appendContextEdit(noted, { content: "edited" });
         changeModel(m, "m-2");
         m.appendUsage?.({ kind: "compaction", provider: "acme", model: "m-1", usage });
         m.appendMessage({ role: "system", sections: { preamble: "You are another." }, timestamp: clock++ });
@@ -335,6 +345,7 @@ describe("logs of the real SDK", () => {
             await writeFile(fileOf(`sess_chained-${n}`), toText(chained.slice(0, n)));
             const [handed] = handedOver([`sess_chained-${n}`]);
             assert.deepEqual(fromEntries(handed), fromEntries(chained.slice(0, n)), `${n} lines`);
+            assert.deepEqual(handed.messages, asJson(fromEntries(handed).messages), `${n} lines`);
         }
     });
 

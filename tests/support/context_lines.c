@@ -1,7 +1,9 @@
-/* Test equipment: prints what the service would hand to a host (session/context.h).
+/* Test equipment: prints what the service would hand to a host (session/context.h), and what it
+   says that the model is shown (session/messages.h).
    context_lines LOGS TENANT   and a session's id on each line of standard input; for each it prints
-   how many lines follow, then the lines. */
+   how many lines follow, then the lines, then the messages in one. */
 #include "session/context.h"
+#include "session/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +25,15 @@ int main(int argc, char **argv)
         }
         printf("%zu\n", n);
         fwrite(lines.p, 1, lines.n, stdout);
+        json_t *found = NULL;
+        if (session_messages(argv[1], argv[2], session, &found)) {
+            fprintf(stderr, "%s\n", err_text());
+            return 1;
+        }
+        AUTO_JSON messages = found;
+        AUTO_BUF text = {0};
+        json_write(messages, &text);
+        printf("%.*s\n", STR_ARG(buf_str(&text)));
     }
     return 0;
 }

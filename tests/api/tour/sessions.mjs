@@ -4,7 +4,7 @@ import { MODEL } from "../support.mjs";
 
 const VECTORS = new URL("../../vectors/projection/", import.meta.url);
 /** Types that the projection passes on and no part of the service makes yet. */
-const LATER = /^session\.(status_(rescheduled|terminated)|thread_)|^span\.outcome_|^a\.|^system\.message$/;
+const LATER = /^session\.(status_terminated|thread_)|^span\.outcome_|^a\.|^system\.message$/;
 
 const TIME = "2026-11-30T12:00:00.000Z";
 
@@ -12,8 +12,7 @@ const TIME = "2026-11-30T12:00:00.000Z";
 export const golden = [
     ...readdirSync(VECTORS).filter((name) => name.endsWith(".events.json"))
         .flatMap((name) => JSON.parse(readFileSync(new URL(name, VECTORS), "utf8")).events)
-        .filter(({ type }) => !LATER.test(type) && type !== "session.updated" && type !== "session.forked")
-        .filter(({ error, retryStatus }) => !error || retryStatus?.type !== "retrying")
+        .filter(({ type }) => !LATER.test(type) && type !== "session.updated")
         .map((event) => ["Event", event]),
     ["Usage", { inputTokens: 1, outputTokens: 1, cacheReadInputTokens: 0, cacheCreationInputTokens: 0,
         costUsd: 0, estimated: true }],
@@ -86,7 +85,12 @@ async function read(service, path) {
     const { data } = await service.ok("GET", `${path}/events?limit=1000`);
     const message = data.find((event) => event.type === "user.message");
     await service.request("DELETE", `${path}/events/${message.id}`);
-    for (const list of ["events", "entries"]) {
+    await service.ok("GET", `${path}/usage`);
+    await service.ok("GET", `${path}/messages`);
+    const tree = await service.ok("GET", `${path}/tree`);
+    await service.ok("POST", `${path}/fork`, { entryId: tree.data.find((node) => node.role === "user").id,
+        title: "Fork", metadata: { c: "d" } }, { headers: { "idempotency-key": "tour" } });
+    for (const list of ["events", "entries", "tree"]) {
         const page = await service.ok("GET", `${path}/${list}?limit=1&order=asc`);
         const cursor = encodeURIComponent(page.nextCursor);
         await service.ok("GET", `${path}/${list}?limit=1&order=asc&cursor=${cursor}`);
