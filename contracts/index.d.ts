@@ -283,6 +283,17 @@ export type SessionCreate = {
     metadata?: Metadata;
 };
 
+export type SessionUpdate = {
+    title?: string | null;
+    metadata?: Metadata | null;
+    agent?: SessionAgentUpdate;
+};
+
+export type SessionAgentUpdate = {
+    tools?: NullableTools;
+    mcpServers?: McpServers;
+};
+
 export type SessionFork = {
     /** One of Pi's entries in the log; null or left out: the leaf */
     entryId?: string | null;
@@ -486,7 +497,7 @@ export type PostedEvent = {
 };
 
 /** Clients must skip types that they do not know: later versions may add some. */
-export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
+export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | SessionUpdatedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
 
 /** What every event has. seq counts from 1 without gaps and is the id of its SSE frame; processedAt is null while a posted event waits. */
 export type EventBase = {
@@ -579,6 +590,14 @@ export type SessionCompactedEvent = EventBase & {
     summaryEntryId: string;
     tokensBefore: number | null;
     tokensAfter: number | null;
+};
+
+/** The session was changed; the members say how it is now */
+export type SessionUpdatedEvent = EventBase & {
+    type: "session.updated";
+    title?: string | null;
+    metadata?: Metadata;
+    agent?: SessionAgentUpdate;
 };
 
 /** What stands before it was copied from another session */
@@ -898,6 +917,16 @@ export interface Operations {
         params: { "id": SessionId };
         query: {  };
         body: undefined;
+        status: 200;
+        reply: Session;
+    };
+    /** Change a session */
+    updateSession: {
+        method: "PATCH";
+        path: "/v1/sessions/{id}";
+        params: { "id": SessionId };
+        query: {  };
+        body: SessionUpdate;
         status: 200;
         reply: Session;
     };

@@ -264,13 +264,24 @@ static const struct field multiagent_fields[] = {
     {0},
 };
 
+const struct field agent_session_fields[] = {
+    {.name = "tools", .kinds = FIELD_OBJECT, .nullable = true, .members = tools_fields},
+    {.name = "mcpServers",
+     .kinds = FIELD_ARRAY,
+     .nullable = true,
+     .max = MCP_SERVERS_MAX,
+     .item = &mcp_server,
+     .check = check_mcp_servers},
+    {0},
+};
+
 static const struct field overridable[] = {
+    {.include = agent_session_fields},
     {.name = "systemPrompt",
      .kinds = FIELD_STRING,
      .nullable = true,
      .no_nul = true,
      .bytes_max = PROMPT_BYTES_MAX},
-    {.name = "tools", .kinds = FIELD_OBJECT, .nullable = true, .members = tools_fields},
     {.name = "extensions", .kinds = FIELD_ARRAY, .nullable = true, .max = 20, .item = &extension},
     {.name = "skills",
      .kinds = FIELD_ARRAY,
@@ -278,12 +289,6 @@ static const struct field overridable[] = {
      .max = SKILLS_MAX,
      .item = &skill,
      .check = check_skills},
-    {.name = "mcpServers",
-     .kinds = FIELD_ARRAY,
-     .nullable = true,
-     .max = MCP_SERVERS_MAX,
-     .item = &mcp_server,
-     .check = check_mcp_servers},
     {0},
 };
 

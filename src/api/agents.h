@@ -12,6 +12,8 @@ struct catalog;
 /* Members of a definition that a session may override. Checks need the
    catalogue as context. */
 extern const struct field agent_override_fields[];
+/* …and those that may change while a session lives (§6.3). */
+extern const struct field agent_session_fields[];
 extern const struct field agent_create_fields[], agent_update_fields[];
 
 /* Sets the members that `changes` has: omitted = kept, null = back to the default, a value =

@@ -181,12 +181,15 @@ static void take_env_keys(struct control *c)
 static err start_sessions(struct control *c)
 {
     struct service *s = &c->service;
-    s->sessions = session_manager_new(&(struct session_manager_options){.db = s->db,
-                                                                        .clock = s->clock,
-                                                                        .parent = s->parent,
-                                                                        .catalog = s->catalog,
-                                                                        .logs_dir = c->logs_dir,
-                                                                        .archive = s->archive});
+    s->sessions = session_manager_new(&(struct session_manager_options){
+        .db = s->db,
+        .clock = s->clock,
+        .parent = s->parent,
+        .catalog = s->catalog,
+        .logs_dir = c->logs_dir,
+        .archive = s->archive,
+        .retention_ms =
+            s->config.retention_days ? (int64_t)s->config.retention_days * 86400 * 1000 : 1});
     struct broker_events events = session_manager_broker_events(s->sessions);
     struct broker_link *broker = broker_link_new(&events);
     struct harness *harness = NULL;

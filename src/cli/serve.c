@@ -31,9 +31,20 @@ static const struct option options[] = {
      "private hosts that may be dialled, e.g. a local model"},
     {"allow-image", "PATH,…", NULL,
      "environments may name images beneath: dir:PATH, tar:PATH, oci:PATH"},
+    {"retention-days", "DAYS", "30", "how long the logs of deleted sessions are kept"},
     {"package-hosts", "HOST[:PORT],…", PACKAGE_HOSTS, "where packages of environments come from"},
     {0},
 };
+
+static err choose_retention(const struct invocation *call, struct parent_config *config)
+{
+    const char *text = option_value(call, "retention-days");
+    uint64_t days;
+    if (!str_to_u64(str_of(text), &days) || days > 36500)
+        return fail(E_INVALID, "--retention-days %.40s: give a number of days, 0 to 36500", text);
+    config->retention_days = (uint32_t)days;
+    return 0;
+}
 
 static err choose_provider(const struct invocation *call, struct parent_config *config)
 {
@@ -145,6 +156,7 @@ static err start(const struct invocation *call, struct service_setup *s)
     if (s->token[0])
         TRY(show_first_key(s));
     TRY(choose_provider(call, &o->config));
+    TRY(choose_retention(call, &o->config));
     TRY(take_lists(call, &o->config));
     TRY(open_listener(call, o));
     o->config.single_tenant = s->tenant[0] != 0;

@@ -110,6 +110,7 @@ struct parent_config {
     /* Where packages come from: host[:port],… that the broker's proxy for builds lets through. */
     char package_hosts[PARENT_TEXT_MAX * 4];
     char allow_images[PARENT_TEXT_MAX * 4]; /* --allow-image (images/name.h), real paths */
+    uint32_t retention_days;                /* R29: deleted sessions are purged after so many */
     bool allow_unenforced; /* limits that nothing enforces here are taken all the same */
     char listen_url[PARENT_TEXT_MAX];
     char config_text[PARENT_TEXT_MAX * 4]; /* remaining serve options as KEY=VALUE lines */

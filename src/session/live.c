@@ -16,6 +16,7 @@ struct outcome {
     struct turn_output out;
     struct waiter *waiter;
     bool is_withdraw;
+    struct err_slot *refused; /* what the waiter is told instead */
 };
 
 struct run {
@@ -237,6 +238,67 @@ static void take_inbox(struct run *r, int64_t now_ms)
     }
 }
 
+/* An outcome without lines: only somebody to be answered. */
+static struct outcome *bare_outcome(struct run *r, struct waiter *w)
+{
+    struct outcome *o = arena_alloc(r->a, sizeof *o);
+    o->waiter = w;
+    *r->tail = o;
+    r->tail = &o->next;
+    return o;
+}
+
+struct change_write {
+    struct live *l;
+    const json_t *change;
+    const char *agent_json;
+};
+
+static err write_change(struct db_conn *c, void *arg)
+{
+    struct change_write *w = arg;
+    return session_change_row(c, w->l->tenant, w->l->id, w->change, w->agent_json,
+                              clock_wall_ms(w->l->m->o.clock));
+}
+
+/* The row first: it is what counts; the line tells who watches. */
+static err change_session(struct run *r, const json_t *change)
+{
+    struct live *l = r->l;
+    json_t *members = json_object_get(change, "agent");
+    if (members && !turn_may_reopen(l->turn))
+        return fail_as(E_CONFLICT, "session_not_idle",
+                       "the session is running: interrupt it, or wait until it is idle");
+    AUTO_JSON agent = json_deep_copy(l->agent);
+    json_object_update(agent, members);
+    struct change_write w = {.l = l, .change = change};
+    if (members)
+        w.agent_json = json_write_arena(agent, r->a).p;
+    TRY(db_write(l->m->o.db, write_change, &w));
+    if (members) { /* the next turn opens a host that has the new ones */
+        json_decref(l->agent);
+        l->agent = json_incref(agent);
+        effects_close_host(l);
+    }
+    return 0;
+}
+
+static void handle_change(struct run *r, struct message *msg, struct turn_input *in)
+{
+    if (change_session(r, in->event)) {
+        struct outcome *o = bare_outcome(r, msg->waiter);
+        o->refused = arena_alloc(r->a, sizeof *o->refused);
+        err_save(o->refused);
+        return;
+    }
+    AUTO_JSON event = json_pack("{s:s}", "type", "session.updated");
+    json_object_update_missing(event, (json_t *)in->event);
+    in->kind = TURN_CHANGED;
+    in->ok = json_object_get(in->event, "agent") != NULL;
+    in->event = event;
+    step(r, in)->waiter = msg->waiter;
+}
+
 static void handle(struct run *r, struct message *msg)
 {
     struct live *l = r->l;
@@ -260,14 +322,13 @@ static void handle(struct run *r, struct message *msg)
         tool_stop_sandbox(l);
         note_processes_gone(l);
         break;
-    case MESSAGE_END: {
-        struct outcome *o = arena_alloc(r->a, sizeof *o);
-        o->waiter = msg->waiter;
-        *r->tail = o;
-        r->tail = &o->next;
+    case MESSAGE_END:
+        bare_outcome(r, msg->waiter);
         l->ended = true;
         break;
-    }
+    case MESSAGE_CHANGE:
+        handle_change(r, msg, &in);
+        break;
     case MESSAGE_TICK:
         in.kind = TURN_TICK;
         step(r, &in);
@@ -347,7 +408,9 @@ static void answer(struct outcome *o, err e)
     struct waiter *w = o->waiter;
     if (w == NULL)
         return;
-    if (!e && o->is_withdraw && o->out.withdraw_unknown)
+    if (!e && o->refused)
+        e = err_restore(o->refused);
+    else if (!e && o->is_withdraw && o->out.withdraw_unknown)
         e = fail_as(E_NOT_FOUND, "event_not_found", "the session has no such event");
     else if (!e && o->is_withdraw && !o->out.withdrawn)
         e = fail_as(E_CONFLICT, "already_processed", "the event was processed already");

@@ -21,6 +21,7 @@ enum message_kind {
     MESSAGE_WITHDRAW,
     MESSAGE_STOP_SANDBOX, /* R30, unless it is running again */
     MESSAGE_END,          /* deleted: drop everything */
+    MESSAGE_CHANGE,       /* event: the members that change (manager.h) */
     MESSAGE_TICK
 };
 

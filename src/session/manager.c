@@ -17,6 +17,8 @@
 #define RETRY_MS 5000 /* after the disk or the database refused something */
 #define TIMER_IDLE_MS 30000
 #define WITHDRAW_WAIT_MS 10000
+#define CHANGE_WAIT_MS 10000
+#define RETENTION_MS_DEFAULT (30 * 86400 * (int64_t)1000) /* R29 */
 #define DELETE_WAIT_MS 30000
 
 /* ---- messages ---- */
@@ -346,8 +348,50 @@ static void retry_unfinished(struct session_manager *m)
         log_warn("cannot look for unfinished sessions: %s", err_text());
 }
 
+struct forgetting {
+    const char *tenant, *session;
+};
+
+static err forget_row(struct db_conn *c, void *arg)
+{
+    struct forgetting *f = arg;
+    return session_forget(c, f->tenant, f->session);
+}
+
+/* The log, its copies, and last the row: without it nobody would know of the rest. */
+static err purge(struct session_manager *m, const char *tenant, const char *session)
+{
+    if (m->o.archive)
+        TRY(archive_purge(m->o.archive, tenant, session));
+    else
+        TRY(log_remove(m->logs_dir, tenant, session));
+    struct forgetting f = {tenant, session};
+    return db_write(m->o.db, forget_row, &f);
+}
+
+static err find_expired(struct db_conn *c, void *arg)
+{
+    struct sweep *s = arg;
+    return sessions_expired(c, s->a, s->now_ms, &s->refs, &s->n);
+}
+
+/* R29: deleted sessions whose time is over. */
+static void purge_expired(struct session_manager *m)
+{
+    AUTO_ARENA a = arena_new();
+    struct sweep s = {.a = a, .now_ms = clock_wall_ms(m->o.clock) - m->o.retention_ms};
+    if (db_read(m->o.db, find_expired, &s)) {
+        log_warn("cannot look for deleted sessions to purge: %s", err_text());
+        return;
+    }
+    for (size_t i = 0; i < s.n; i++)
+        if (purge(m, s.refs[i].tenant, s.refs[i].id))
+            log_warn("cannot purge the deleted session %s: %s", s.refs[i].id, err_text());
+}
+
 static void reconcile(struct session_manager *m)
 {
+    purge_expired(m);
     retry_unfinished(m);
     if (sandboxes_reconcile(m->sandboxes))
         log_warn("cannot reconcile sandboxes: %s", err_text());
@@ -397,6 +441,7 @@ struct session_manager *session_manager_new(const struct session_manager_options
     m->o = *o;
     m->logs_dir = mem_strdup(o->logs_dir);
     m->o.executors = o->executors ? o->executors : EXECUTORS_DEFAULT;
+    m->o.retention_ms = o->retention_ms ? o->retention_ms : RETENTION_MS_DEFAULT;
     m->o.unload_ms = o->unload_ms ? o->unload_ms : UNLOAD_MS_DEFAULT;
     m->hub = hub_new();
     m->sandboxes = sandboxes_new(o->parent, o->db, o->clock);
@@ -490,6 +535,13 @@ err session_withdraw(struct session_manager *m, const char *tenant, const char *
     return post_and_wait(m, tenant, session, message_new(MESSAGE_WITHDRAW, &in), WITHDRAW_WAIT_MS);
 }
 
+err session_change(struct session_manager *m, const char *tenant, const char *session,
+                   const json_t *change)
+{
+    struct turn_input in = {.event = change};
+    return post_and_wait(m, tenant, session, message_new(MESSAGE_CHANGE, &in), CHANGE_WAIT_MS);
+}
+
 struct deletion {
     const char *tenant, *session;
     int64_t now_ms;
@@ -501,16 +553,13 @@ static err mark_deleted(struct db_conn *c, void *arg)
     return session_mark_deleted(c, d->tenant, d->session, d->now_ms);
 }
 
-err session_delete(struct session_manager *m, const char *tenant, const char *session, bool purge)
+err session_delete(struct session_manager *m, const char *tenant, const char *session, bool at_once)
 {
     struct deletion d = {tenant, session, clock_wall_ms(m->o.clock)};
     TRY(db_write(m->o.db, mark_deleted, &d)); /* from here on it cannot be loaded again */
     TRY(post_and_wait(m, tenant, session, message_new(MESSAGE_END, NULL), DELETE_WAIT_MS));
     TRY(sandboxes_destroy(m->sandboxes, tenant, session));
-    if (!purge)
-        return 0;
-    return m->o.archive ? archive_purge(m->o.archive, tenant, session)
-                        : log_remove(m->logs_dir, tenant, session);
+    return at_once ? purge(m, tenant, session) : 0;
 }
 
 err session_fits(struct session_manager *m, const char *environment_json)

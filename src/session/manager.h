@@ -36,6 +36,7 @@ struct session_manager_options {
     const char *logs_dir;
     struct archive *archive; /* hears of durable lines; NULL = no copies are kept */
     unsigned executors;      /* 0 = 8 */
+    int64_t retention_ms;    /* deleted sessions are purged after this (R29); 0 = 30 days */
     int64_t unload_ms;       /* idle sessions leave memory and their host after this; 0 = 60 s */
 };
 
@@ -58,9 +59,15 @@ err session_fits(struct session_manager *m, const char *environment_json);
  * too late. Blocks. */
 err session_withdraw(struct session_manager *m, const char *tenant, const char *session,
                      const char *event_id);
-/* R29: stops what runs, destroys the sandbox, marks the row deleted; purge removes the log too.
- * Blocks. */
-err session_delete(struct session_manager *m, const char *tenant, const char *session, bool purge);
+/* §6.3: changes title (string or null), metadata (object) or members of the agent (object: tools,
+   mcpServers, whole values) of a session, and tells who watches. E_CONFLICT (session_not_idle) when
+   the agent is to change while it runs. Blocks. */
+err session_change(struct session_manager *m, const char *tenant, const char *session,
+                   const json_t *change);
+/* R29: stops what runs, destroys the sandbox, marks the row deleted; at_once purges the log and the
+ * row, too. Blocks. */
+err session_delete(struct session_manager *m, const char *tenant, const char *session,
+                   bool at_once);
 /* Somebody else wrote the whole log of a new session (a fork): it is to be copied to the store. */
 void session_logged(struct session_manager *m, const char *tenant, const char *session);
 struct hub *session_manager_hub(struct session_manager *m);

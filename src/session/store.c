@@ -148,6 +148,26 @@ json_t *session_row_json(const struct session_row *row)
     return j;
 }
 
+err session_change_row(struct db_conn *c, const char *tenant, const char *id, const json_t *change,
+                       const char *agent_json, int64_t now_ms)
+{
+    static const char sql[] =
+        "UPDATE sessions SET title = CASE WHEN $3 = 1 THEN $4 ELSE title END,"
+        " metadata = COALESCE($5, metadata), agent = COALESCE($6, agent), updated_at = $7"
+        " WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL";
+    const json_t *title = json_object_get(change, "title");
+    const json_t *metadata = json_object_get(change, "metadata");
+    AUTO_BUF text = {0};
+    if (metadata)
+        json_write(metadata, &text);
+    int64_t changed = 0;
+    TRY(db_exec(c, sql,
+                DB_ARGS(DB_C(tenant), DB_C(id), DB_I(title != NULL), DB_C(json_string_value(title)),
+                        metadata ? DB_S(buf_str(&text)) : DB_N, DB_C(agent_json), DB_I(now_ms)),
+                &changed));
+    return changed ? 0 : fail_as(E_NOT_FOUND, "session_not_found", "there is no session %s", id);
+}
+
 err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms)
 {
     static const char sql[] = "UPDATE sessions SET deleted_at = $3, updated_at = $3"
@@ -290,6 +310,30 @@ err sessions_to_stop(struct db_conn *c, struct arena *a, int64_t now_ms, struct 
     *out = refs.items;
     *out_n = refs.n;
     return 0;
+}
+
+err sessions_expired(struct db_conn *c, struct arena *a, int64_t before_ms,
+                     struct session_ref **out, size_t *out_n)
+{
+    static const char sql[] = "/* all tenants */ SELECT tenant_id, id FROM sessions"
+                              " WHERE deleted_at IS NOT NULL AND deleted_at < $1"
+                              " ORDER BY deleted_at LIMIT $2";
+    struct db_rows *r;
+    struct refs refs = {.a = a};
+    TRY(db_query(c, sql, DB_ARGS(DB_I(before_ms), DB_I(SESSIONS_EXPIRED_MAX)), &r));
+    while (db_next(r))
+        add_ref(&refs, db_str(r, 0), db_str(r, 1));
+    TRY(db_rows_done(r));
+    *out = refs.items;
+    *out_n = refs.n;
+    return 0;
+}
+
+err session_forget(struct db_conn *c, const char *tenant, const char *id)
+{
+    static const char sql[] = "DELETE FROM sessions WHERE tenant_id = $1 AND id = $2"
+                              " AND deleted_at IS NOT NULL";
+    return db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(id)), NULL);
 }
 
 err session_exists(struct db_conn *c, const char *id, bool *out)

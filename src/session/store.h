@@ -51,6 +51,9 @@ err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                  const struct session_filter *filter, struct session_row **out, size_t *out_n);
 /* The row as the API shows it, without config-dependent sandbox fields (the caller adds them). */
 json_t *session_row_json(const struct session_row *row);
+/* change: any of title (string or null), metadata (object); agent_json NULL = unchanged. */
+err session_change_row(struct db_conn *c, const char *tenant, const char *id, const json_t *change,
+                       const char *agent_json, int64_t now_ms);
 err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms);
 
 /* Inbox: events a client posted, durable with the request, moved to the log once, by id (R21).
@@ -87,6 +90,12 @@ err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref *
 /* Idle with a running sandbox for longer than their environment's idle timeout (R30). */
 err sessions_to_stop(struct db_conn *c, struct arena *a, int64_t now_ms, struct session_ref **out,
                      size_t *out_n);
+/* Deleted before `before_ms` (R29): the oldest, at most SESSIONS_EXPIRED_MAX. */
+#define SESSIONS_EXPIRED_MAX 64
+err sessions_expired(struct db_conn *c, struct arena *a, int64_t before_ms,
+                     struct session_ref **out, size_t *out_n);
+/* Removes the row of a deleted session for good. */
+err session_forget(struct db_conn *c, const char *tenant, const char *id);
 /* 1 if a live session of that id exists in any tenant (R35: is this sandbox an orphan?). */
 err session_exists(struct db_conn *c, const char *id, bool *out);
 

@@ -280,6 +280,11 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
     case TURN_RECOVER:
         recover(&s, in);
         break;
+    case TURN_CHANGED:
+        if (in->ok)
+            t->host = HOST_NONE;
+        step_event(&s, json_deep_copy(in->event));
+        break;
     case TURN_TICK:
         request_expire(&s, false);
         turn_check_duration(&s);
@@ -309,6 +314,12 @@ bool turn_is_running(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);
     return t->running;
+}
+
+bool turn_may_reopen(const struct turn *t)
+{
+    CHECK(t, TURN_MAGIC);
+    return !t->running && t->host != HOST_OPENING;
 }
 
 bool turn_is_quiet(const struct turn *t)

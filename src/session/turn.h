@@ -51,7 +51,9 @@ enum turn_input_kind {
     TURN_SETTLED, /* ok = not aborted, text: error or NULL */
     TURN_RECOVER, /* after loading: go on with what a crash interrupted; ok = sandbox kept its
                      processes */
-    TURN_TICK     /* time passed; see turn_deadline */
+    TURN_TICK,    /* time passed; see turn_deadline */
+    TURN_CHANGED  /* event: session.updated; ok: the agent changed, its host was closed. Only when
+                     turn_may_reopen says so */
 };
 
 struct turn_input {
@@ -111,6 +113,8 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
 /* When turn_step wants a TURN_TICK at the latest; -1 = never. Wall clock. */
 int64_t turn_deadline_ms(const struct turn *t);
 bool turn_is_running(const struct turn *t);
+/* Idle, and no host on its way: the agent's configuration may change. */
+bool turn_may_reopen(const struct turn *t);
 bool turn_is_quiet(const struct turn *t);       /* idle, nothing queued or held: may be unloaded */
 bool turn_needs_recovery(const struct turn *t); /* after loading */
 bool turn_knows_event(const struct turn *t, const char *event_id); /* inbox dedupe */

@@ -51,5 +51,8 @@ const struct migration migrations_sessions[] = {
      " UNIQUE (tenant_id, event_id),"
      " FOREIGN KEY (tenant_id, session_id) REFERENCES sessions (tenant_id, id) ON DELETE "
      "CASCADE);"},
+    /* R29: what is to be purged when its time is over. */
+    {22, "sessions_deleted",
+     "CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;"},
     {0},
 };
