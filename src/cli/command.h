@@ -20,6 +20,7 @@ struct option {
 };
 
 struct invocation;
+struct resource;
 
 struct command {
     const char *name;      /* "serve", or two words: "key create" */
@@ -29,6 +30,7 @@ struct command {
     const char *details;   /* more for --help, or NULL */
     const struct option *options; /* ended by .name NULL */
     int (*run)(const struct invocation *call);
+    const struct resource *resource; /* of verbs over the API: agent, environment, session */
 };
 
 struct invocation {
@@ -52,11 +54,49 @@ const char *nearest_name(const char *word, const char *const *names);
 /* Prints "pi-managed COMMAND: text" of the error slot to standard error; returns 1. */
 int command_fail(const struct invocation *call);
 
-extern const struct command serve_command, init_command, key_create_command, key_list_command,
-    key_revoke_command, tenant_create_command, tenant_list_command, sandbox_list_command,
-    sandbox_remove_command, sandbox_run_command, sandbox_exec_command, sandbox_shell_command,
-    sandbox_tool_command, doctor_command, export_command, image_import_command, image_build_command,
-    image_list_command, image_prune_command, image_remove_command, guard_command;
+/* One a line, in order. */
+extern const struct command agent_archive_command;
+extern const struct command agent_create_command;
+extern const struct command agent_get_command;
+extern const struct command agent_list_command;
+extern const struct command agent_update_command;
+extern const struct command agent_versions_command;
+extern const struct command doctor_command;
+extern const struct command env_archive_command;
+extern const struct command env_create_command;
+extern const struct command env_delete_command;
+extern const struct command env_get_command;
+extern const struct command env_list_command;
+extern const struct command env_update_command;
+extern const struct command export_command;
+extern const struct command guard_command;
+extern const struct command image_build_command;
+extern const struct command image_import_command;
+extern const struct command image_list_command;
+extern const struct command image_prune_command;
+extern const struct command image_remove_command;
+extern const struct command init_command;
+extern const struct command key_create_command;
+extern const struct command key_list_command;
+extern const struct command key_revoke_command;
+extern const struct command run_command;
+extern const struct command sandbox_exec_command;
+extern const struct command sandbox_list_command;
+extern const struct command sandbox_remove_command;
+extern const struct command sandbox_run_command;
+extern const struct command sandbox_shell_command;
+extern const struct command sandbox_tool_command;
+extern const struct command serve_command;
+extern const struct command session_create_command;
+extern const struct command session_delete_command;
+extern const struct command session_get_command;
+extern const struct command session_interrupt_command;
+extern const struct command session_list_command;
+extern const struct command session_send_command;
+extern const struct command session_tail_command;
+extern const struct command session_withdraw_command;
+extern const struct command tenant_create_command;
+extern const struct command tenant_list_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

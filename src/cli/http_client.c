@@ -10,8 +10,11 @@
 #include "base/secret.h"
 
 #define BODY_MAX (256u << 20)
+#define PROBLEM_MAX (64u << 10)
 #define CONNECT_TIMEOUT_S 10L
 #define TIMEOUT_S 120L
+#define SILENCE_MAX_S 60L /* four heartbeats of the event stream */
+#define POLL_MS 1000
 #define KEY_MAX 256
 
 struct http_client {
@@ -34,6 +37,7 @@ err http_client_open(const char *base_url, const char *api_key, struct http_clie
     size_t n = strlen(base_url);
     c->base_url = mem_copy(base_url, n && base_url[n - 1] == '/' ? n - 1 : n);
     c->headers = curl_slist_append(NULL, "Accept: application/json, */*");
+    c->headers = curl_slist_append(c->headers, "Expect:"); /* no pause before a large body */
     if (api_key) {
         snprintf(c->authorization, sizeof c->authorization, "Authorization: Bearer %s", api_key);
         c->headers = curl_slist_append(c->headers, c->authorization);
@@ -42,17 +46,31 @@ err http_client_open(const char *base_url, const char *api_key, struct http_clie
     return 0;
 }
 
+/* Wipes: one of them may hold the key. */
+static void free_headers(struct curl_slist *headers)
+{
+    for (struct curl_slist *h = headers; h; h = h->next)
+        secret_wipe(h->data, strlen(h->data));
+    curl_slist_free_all(headers);
+}
+
 void http_client_close(struct http_client *c)
 {
     if (c == NULL)
         return;
     curl_easy_cleanup(c->curl);
-    for (struct curl_slist *h = c->headers; h; h = h->next)
-        secret_wipe(h->data, strlen(h->data));
-    curl_slist_free_all(c->headers);
+    free_headers(c->headers);
     secret_wipe(c->authorization, sizeof c->authorization);
     mem_free(c->base_url);
     mem_free(c);
+}
+
+static struct curl_slist *copy_headers(const struct http_client *c, const char *more)
+{
+    struct curl_slist *copy = NULL;
+    for (const struct curl_slist *h = c->headers; h; h = h->next)
+        copy = curl_slist_append(copy, h->data);
+    return curl_slist_append(copy, more);
 }
 
 static size_t take_body(char *p, size_t size, size_t n, void *arg)
@@ -64,49 +82,198 @@ static size_t take_body(char *p, size_t size, size_t n, void *arg)
     return size * n;
 }
 
+/* What a person can act on: the fields that are wrong (the detail names the first), or whom to ask
+   about what. */
+static void add_particulars(const json_t *problem, long status, struct buf *text)
+{
+    const json_t *errors = json_object_get(problem, "errors");
+    size_t i;
+    json_t *one;
+    if (json_array_size(errors) > 1)
+        buf_clear(text);
+    else
+        errors = NULL;
+    json_array_foreach(errors, i, one)
+    {
+        const char *path = json_get_c(one, "path"), *message = json_get_c(one, "message");
+        buf_printf(text, "%s%s%s%s", i ? "; " : "", path ? path : "", path && path[0] ? " " : "",
+                   message ? message : "");
+    }
+    const char *request = json_get_c(problem, "requestId");
+    if (status >= 500 && request)
+        buf_printf(text, " (the service's log says more under %s)", request);
+}
+
 static err status_error(long status, const struct buf *body)
 {
     static const struct {
         long status;
         err e;
-    } codes[] = {{401, E_UNAUTHORIZED}, {403, E_FORBIDDEN}, {404, E_NOT_FOUND}, {409, E_CONFLICT}};
+    } codes[] = {{401, E_UNAUTHORIZED}, {403, E_FORBIDDEN}, {404, E_NOT_FOUND},
+                 {409, E_CONFLICT},     {429, E_QUOTA},     {413, E_TOO_LARGE}};
     AUTO_JSON problem = NULL;
-    const char *detail = NULL;
-    if (json_read(buf_str(body), &problem) == 0)
+    const char *detail = NULL, *code = NULL;
+    if (json_read(buf_str(body), &problem) == 0) {
         detail = json_get_c(problem, "detail");
+        code = json_get_c(problem, "code");
+    }
     err e = status >= 500 ? E_UNAVAILABLE : E_INVALID;
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
         if (codes[i].status == status)
             e = codes[i].e;
     }
-    return fail(e, "the service answered %ld: %.400s", status,
-                detail ? detail : "(no reason given)");
+    AUTO_BUF text = {0};
+    buf_add_c(&text, detail ? detail : "(no reason given: is this a pi-managed service?)");
+    add_particulars(problem, status, &text);
+    return fail_as(e, code ? code : "", "the service answered %ld%s%s: %.400s", status,
+                   code ? " " : "", code ? code : "", text.p);
+}
+
+static err unreachable(const struct http_client *c, CURLcode rc)
+{
+    return fail(E_UNAVAILABLE,
+                "cannot reach %s: %s. Is the service running (pi-managed serve)? PI_MANAGED_URL or "
+                "--url says where it is",
+                c->base_url, curl_easy_strerror(rc));
+}
+
+/* http://HOST… */
+static bool is_on_this_machine(const char *url)
+{
+    static const char *const names[] = {"127.", "localhost", "[::1]"};
+    const char *host = strstr(url, "://");
+    host = host ? host + 3 : url;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strncmp(host, names[i], strlen(names[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void prepare(struct http_client *c, const char *url)
+{
+    curl_easy_reset(c->curl);
+    curl_easy_setopt(c->curl, CURLOPT_URL, url);
+    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->headers);
+    curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
+    curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    if (is_on_this_machine(c->base_url))
+        curl_easy_setopt(c->curl, CURLOPT_PROXY, "");
+}
+
+err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
+                     struct buf *out)
+{
+    AUTO_BUF url = {0};
+    AUTO_BUF answer = {0};
+    struct curl_slist *headers = NULL;
+    buf_printf(&url, "%s%s", c->base_url, path);
+    prepare(c, url.p);
+    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
+    curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_body);
+    curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &answer);
+    if (body.p) {
+        headers = copy_headers(c, "Content-Type: application/json");
+        curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body.p);
+    }
+    CURLcode rc = curl_easy_perform(c->curl);
+    free_headers(headers);
+    if (rc != CURLE_OK)
+        return unreachable(c, rc);
+    long status = 0;
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200 || status > 299)
+        return status_error(status, &answer);
+    buf_add_str(out, buf_str(&answer));
+    return 0;
 }
 
 err http_client_get(struct http_client *c, const char *path, struct buf *out)
 {
-    AUTO_BUF url = {0};
-    AUTO_BUF body = {0};
-    buf_printf(&url, "%s%s", c->base_url, path);
-    curl_easy_reset(c->curl);
-    curl_easy_setopt(c->curl, CURLOPT_URL, url.p);
-    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->headers);
-    curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
-    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
-    curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_body);
-    curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &body);
-    CURLcode rc = curl_easy_perform(c->curl);
-    if (rc != CURLE_OK)
-        return fail(E_UNAVAILABLE,
-                    "cannot reach %s: %s. Is the service running? PI_MANAGED_URL says "
-                    "where it is",
-                    c->base_url, curl_easy_strerror(rc));
+    return http_client_send(c, "GET", path, (struct str){0}, out);
+}
+
+/* ---- streams ---- */
+
+struct reading {
+    struct http_client *c;
+    struct http_stream *s;
+    struct buf problem; /* the body of an answer that is no stream */
+    bool enough;        /* on_bytes or wake_fd said so */
+};
+
+static size_t take_stream(char *p, size_t size, size_t n, void *arg)
+{
+    struct reading *r = arg;
     long status = 0;
-    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status < 200 || status > 299)
-        return status_error(status, &body);
-    buf_add_str(out, buf_str(&body));
-    return 0;
+    curl_easy_getinfo(r->c->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200) {
+        if (r->problem.n + size * n <= PROBLEM_MAX)
+            buf_add(&r->problem, p, size * n);
+        return size * n;
+    }
+    r->s->connected = true;
+    r->enough = !r->s->on_bytes(r->s->arg, (struct str){p, size * n});
+    return r->enough ? 0 : size * n;
+}
+
+/* Until the transfer is over, or somebody wakes us. */
+static CURLcode drive(struct reading *r, CURLM *multi)
+{
+    struct curl_waitfd wake = {.fd = r->s->wake_fd, .events = CURL_WAIT_POLLIN};
+    for (int running = 1, left; !r->enough;) {
+        if (curl_multi_perform(multi, &running) != CURLM_OK)
+            return CURLE_FAILED_INIT;
+        const CURLMsg *m = curl_multi_info_read(multi, &left);
+        if (m && m->msg == CURLMSG_DONE)
+            return m->data.result;
+        curl_multi_poll(multi, &wake, r->s->wake_fd >= 0, POLL_MS, NULL);
+        r->enough = r->enough || wake.revents;
+    }
+    return CURLE_OK;
+}
+
+static err stream_result(struct reading *r, CURLcode rc)
+{
+    long status = 0;
+    curl_easy_getinfo(r->c->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (r->enough)
+        return 0;
+    if (rc != CURLE_OK && (r->s->connected || status == 200))
+        return fail(E_CLOSED, "the connection to %s was lost: %s", r->c->base_url,
+                    curl_easy_strerror(rc));
+    if (rc != CURLE_OK)
+        return unreachable(r->c, rc);
+    return status == 200 ? 0 : status_error(status, &r->problem);
+}
+
+err http_client_stream(struct http_client *c, struct http_stream *s)
+{
+    AUTO_BUF url = {0};
+    char from[64];
+    struct reading r = {.c = c, .s = s};
+    s->connected = false;
+    snprintf(from, sizeof from, "Last-Event-ID: %s", s->last_event_id ? s->last_event_id : "0");
+    struct curl_slist *headers = copy_headers(c, from);
+    CURLM *multi = curl_multi_init();
+    if (multi == NULL)
+        abort();
+    buf_printf(&url, "%s%s", c->base_url, s->path);
+    prepare(c, url.p);
+    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, SILENCE_MAX_S);
+    curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_stream);
+    curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &r);
+    curl_multi_add_handle(multi, c->curl);
+    err e = stream_result(&r, drive(&r, multi));
+    curl_multi_remove_handle(multi, c->curl);
+    curl_multi_cleanup(multi);
+    free_headers(headers);
+    buf_done(&r.problem);
+    return e;
 }

@@ -1,18 +1,37 @@
-/* A small HTTP client for commands that talk to a running service: PI_MANAGED_URL and
-   PI_MANAGED_API_KEY. One request at a time, one thread. */
+/* A small HTTP client for commands that talk to a running service. One request at a time, one
+   thread. A service on this machine is asked directly, whatever proxy the environment names. */
 #ifndef CLI_HTTP_CLIENT_H
 #define CLI_HTTP_CLIENT_H
 
 #include "base/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
+
 struct http_client;
 
 /* api_key may be NULL (then requests go without). */
 err http_client_open(const char *base_url, const char *api_key, struct http_client **out);
 void http_client_close(struct http_client *c); /* NULL-safe, wipes the key */
-/* GET base_url + path; the body of a 2xx answer is appended to *out. Otherwise the service's own
-   detail text, with its status as the error code. */
+
+/* The body of a 2xx answer is appended to *out. Otherwise the service's own words (detail, the list
+   of errors, for a 5xx the request's id), with an error code that fits its status.
+   `body` is JSON; body.p NULL sends none. E_UNAVAILABLE also when nobody answers. */
+err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
+                     struct buf *out);
 err http_client_get(struct http_client *c, const char *path, struct buf *out);
+
+struct http_stream {
+    const char *path;
+    const char *last_event_id;                     /* NULL: from the beginning */
+    bool (*on_bytes)(void *arg, struct str bytes); /* false ends the stream */
+    void *arg;
+    int wake_fd;    /* becomes readable to end the stream; -1 = none */
+    bool connected; /* out: the service accepted; what follows went wrong later */
+};
+/* Reads server-sent events until the stream ends. 0: it ended, at its end or because we wanted it
+   to. E_CLOSED: the connection was lost, or was silent for longer than the service's heartbeat
+   allows. E_UNAVAILABLE: nobody answers, or the service cannot at the moment. Else as above. */
+err http_client_stream(struct http_client *c, struct http_stream *s);
 
 #endif

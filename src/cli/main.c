@@ -30,17 +30,81 @@ static const struct command version_command = {
     .run = print_version,
 };
 
-static const struct command *const commands[] = {
-    &serve_command,        &init_command,         &doctor_command,         &export_command,
-    &key_create_command,   &key_list_command,     &key_revoke_command,     &tenant_create_command,
-    &tenant_list_command,  &sandbox_run_command,  &sandbox_exec_command,   &sandbox_shell_command,
-    &sandbox_tool_command, &sandbox_list_command, &sandbox_remove_command, &image_import_command,
-    &image_build_command,  &image_list_command,   &image_remove_command,   &image_prune_command,
-    &guard_command,        &version_command,
+/* The table of commands, as --help shows it; ended by .title NULL. */
+static const struct section {
+    const char *title;
+    const struct command *commands[24]; /* ended by NULL */
+} sections[] = {
+    {"Everyday",
+     {
+         &serve_command,
+         &doctor_command,
+         &run_command,
+         &export_command,
+     }},
+    {"Sessions: agents at work, over a running service",
+     {
+         &session_create_command,
+         &session_list_command,
+         &session_get_command,
+         &session_send_command,
+         &session_tail_command,
+         &session_interrupt_command,
+         &session_withdraw_command,
+         &session_delete_command,
+     }},
+    {"Agents: a model, a prompt, tools",
+     {
+         &agent_create_command,
+         &agent_list_command,
+         &agent_get_command,
+         &agent_update_command,
+         &agent_versions_command,
+         &agent_archive_command,
+     }},
+    {"Environments: what sandboxes are made of",
+     {
+         &env_create_command,
+         &env_list_command,
+         &env_get_command,
+         &env_update_command,
+         &env_archive_command,
+         &env_delete_command,
+     }},
+    {"Images that environments start from",
+     {
+         &image_import_command,
+         &image_build_command,
+         &image_list_command,
+         &image_prune_command,
+         &image_remove_command,
+     }},
+    {"Data directory, tenants, keys",
+     {
+         &init_command,
+         &key_create_command,
+         &key_list_command,
+         &key_revoke_command,
+         &tenant_create_command,
+         &tenant_list_command,
+     }},
+    {"Sandboxes without a service",
+     {
+         &sandbox_run_command,
+         &sandbox_exec_command,
+         &sandbox_shell_command,
+         &sandbox_tool_command,
+         &sandbox_list_command,
+         &sandbox_remove_command,
+     }},
+    {"This machine, this program",
+     {
+         &guard_command,
+         &version_command,
+     }},
+    {0},
 };
-enum {
-    COMMAND_COUNT = sizeof commands / sizeof(const struct command *)
-};
+#define COMMANDS_MAX 200
 
 static int run_control(int argc, char **argv)
 {
@@ -103,18 +167,39 @@ static int run_role(int argc, char **argv)
     return 2;
 }
 
+static void print_command(const struct command *c)
+{
+    char left[64];
+    snprintf(left, sizeof left, "%s %s%s%s%s", c->name, c->arguments,
+             c->rest && c->arguments[0] ? " " : "", c->rest ? "-- " : "", c->rest ? c->rest : "");
+    printf("  %-32s %s\n", left, c->summary);
+}
+
 static void print_help(void)
 {
-    printf("pi-managed %s: runs Pi coding agents durably, in sandboxes.\n\n", PM_VERSION);
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        char left[48];
-        const struct command *c = commands[i];
-        snprintf(left, sizeof left, "%s %s%s%s%s", c->name, c->arguments,
-                 c->rest && c->arguments[0] ? " " : "", c->rest ? "-- " : "",
-                 c->rest ? c->rest : "");
-        printf("  %-32s %s\n", left, commands[i]->summary);
+    printf("pi-managed %s: runs Pi coding agents durably, in sandboxes.\n", PM_VERSION);
+    for (const struct section *s = sections; s->title; s++) {
+        printf("\n%s\n", s->title);
+        for (const struct command *const *c = s->commands; *c; c++)
+            print_command(*c);
     }
     printf("\npi-managed COMMAND --help shows its options.\n");
+}
+
+/* "session" alone: all that begins so. False: nothing does. */
+static bool print_family(const char *word)
+{
+    bool any = false;
+    size_t n = strlen(word);
+    for (const struct section *s = sections; s->title; s++) {
+        for (const struct command *const *c = s->commands; *c; c++) {
+            if (strncmp((*c)->name, word, n) != 0 || (*c)->name[n] != ' ')
+                continue;
+            print_command(*c);
+            any = true;
+        }
+    }
+    return any;
 }
 
 /* How many words of argv name the command: 1, 2, or 0 if they do not. */
@@ -132,10 +217,13 @@ static int words_matching(const char *name, int argc, char **argv)
 
 static int unknown_command(int argc, char **argv)
 {
-    const char *names[COMMAND_COUNT + 1] = {0};
+    const char *names[COMMANDS_MAX + 1] = {0};
     char asked[128];
-    for (size_t i = 0; i < COMMAND_COUNT; i++)
-        names[i] = commands[i]->name;
+    size_t n = 0;
+    for (const struct section *s = sections; s->title; s++) {
+        for (const struct command *const *c = s->commands; *c && n < COMMANDS_MAX; c++)
+            names[n++] = (*c)->name;
+    }
     bool two = argc > 1 && argv[1][0] != '-';
     snprintf(asked, sizeof asked, "%s%s%s", argv[0], two ? " " : "", two ? argv[1] : "");
     const char *near = nearest_name(asked, names);
@@ -155,21 +243,35 @@ static bool asks_help(int argc, char **argv)
     return false;
 }
 
-static int run_command(int argc, char **argv)
+static const struct command *find_command(int argc, char **argv, int *out_words)
 {
-    for (size_t i = 0; i < COMMAND_COUNT; i++) {
-        int words = words_matching(commands[i]->name, argc, argv);
-        if (words == 0)
-            continue;
-        if (asks_help(argc - words, argv + words)) {
-            command_help(commands[i]);
-            return 0;
+    for (const struct section *s = sections; s->title; s++) {
+        for (const struct command *const *c = s->commands; *c; c++) {
+            *out_words = words_matching((*c)->name, argc, argv);
+            if (*out_words)
+                return *c;
         }
-        struct invocation call;
-        int status = options_parse(commands[i], argc - words, argv + words, &call);
-        return status ? status : commands[i]->run(&call);
     }
-    return unknown_command(argc, argv);
+    return NULL;
+}
+
+static int run_words(int argc, char **argv)
+{
+    int words;
+    const struct command *command = find_command(argc, argv, &words);
+    if (command == NULL) {
+        bool help = argc > 1 && asks_help(1, argv + 1);
+        if ((argc == 1 || help) && print_family(argv[0]))
+            return help ? 0 : 2;
+        return unknown_command(argc, argv);
+    }
+    if (asks_help(argc - words, argv + words)) {
+        command_help(command);
+        return 0;
+    }
+    struct invocation call;
+    int status = options_parse(command, argc - words, argv + words, &call);
+    return status ? status : command->run(&call);
 }
 
 int main(int argc, char **argv)
@@ -182,5 +284,5 @@ int main(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0)
         return print_version(NULL);
-    return run_command(argc - 1, argv + 1);
+    return run_words(argc - 1, argv + 1);
 }

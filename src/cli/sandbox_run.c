@@ -67,7 +67,7 @@ static void print_json(const struct box *b, const struct exec_ended *ended, cons
 }
 
 /* Runs what stands behind -- and returns the status to exit with. */
-static int run_command(const struct invocation *call, const struct box *b, int signals)
+static int run_program(const struct invocation *call, const struct box *b, int signals)
 {
     AUTO_BUF out = {0}, errs = {0};
     bool json = option_flag(call, "json");
@@ -111,7 +111,7 @@ static int run_in_new(const struct invocation *call, struct box *b, const char *
     if (sandbox_limit_options(call, &limits) ||
         box_make(b, name, option_value(call, "image"), &limits))
         return failed(call);
-    int status = run_command(call, b, signals);
+    int status = run_program(call, b, signals);
     if (option_flag(call, "keep")) {
         tell_kept(b);
         return status;
@@ -149,7 +149,7 @@ static int run_exec(const struct invocation *call)
     AUTO_FD signals = -1;
     if (catch_signals(&signals))
         return failed(call);
-    int status = open_named(call, &b) ? failed(call) : run_command(call, &b, signals);
+    int status = open_named(call, &b) ? failed(call) : run_program(call, &b, signals);
     box_close(&b);
     return status;
 }

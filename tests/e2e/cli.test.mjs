@@ -1,25 +1,16 @@
 // The command line, from outside: what it prints, where keys go, what it refuses and how it says so.
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from "node:fs";
 import http from "node:http";
 import https from "node:https";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
+import { run } from "../support/cli.mjs";
 import { startJob } from "../support/job.mjs";
-import { SERVICE_PROGRAM, serviceMissing, startService } from "../support/service.mjs";
+import { serviceMissing, startService } from "../support/service.mjs";
 
 const KEY = /^pmk_[0-9A-Za-z]{12}_[0-9A-Za-z]{49}$/;
-
-/** → {code, stdout, stderr}; never throws. */
-function run(args, { env = {}, cwd, program = SERVICE_PROGRAM } = {}) {
-    const { PATH, ASAN_OPTIONS = "", TSAN_OPTIONS = "" } = process.env;
-    return new Promise((resolve) => {
-        execFile(program, args, { env: { PATH, ASAN_OPTIONS, TSAN_OPTIONS, ...env }, cwd, timeout: 60_000 },
-            (error, stdout, stderr) => resolve({ code: error ? error.code : 0, stdout, stderr }));
-    });
-}
 
 function controlOf(service) {
     const found = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).find((pid) => {

@@ -1,0 +1,313 @@
+#include "cli/screen.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/text.h"
+
+#define INDENT "    "
+#define RESULT_LINES 12
+#define WHAT_COLUMNS 160
+
+void screen_init(struct screen *s)
+{
+    *s = (struct screen){.is_terminal = isatty(STDOUT_FILENO), .began_ms = -1};
+}
+
+void screen_done(struct screen *s)
+{
+    buf_done(&s->grown);
+}
+
+/* ---- writing ---- */
+
+static void close_answer(struct screen *s)
+{
+    if (s->open_id[0] == 0)
+        return;
+    printf("\n");
+    fflush(stdout);
+    s->open_id[0] = 0;
+    buf_clear(&s->grown);
+}
+
+/* A line on standard error, in its place after what stands on standard output. */
+static void side_line(struct screen *s, enum paint paint, struct str text)
+{
+    AUTO_BUF safe = {0};
+    if (s->open_id[0])
+        close_answer(s);
+    fflush(stdout);
+    text_add_safe(&safe, text);
+    text_paint(stderr, paint, safe.n ? safe.p : "");
+    fputc('\n', stderr);
+}
+
+void screen_note(struct screen *s, const char *text)
+{
+    AUTO_BUF line = {0};
+    buf_printf(&line, "· %s", text);
+    side_line(s, PAINT_DIM, buf_str(&line));
+}
+
+static void add_indented(struct buf *out, struct str text)
+{
+    for (size_t i = 0; i < text.n; i++) {
+        buf_add_char(out, text.p[i]);
+        if (text.p[i] == '\n')
+            buf_add_c(out, INDENT);
+    }
+}
+
+/* A pipe gets what the agent said, byte for byte; a terminal nothing that steers it. */
+static void write_answer(const struct screen *s, struct str text)
+{
+    AUTO_BUF safe = {0};
+    AUTO_BUF shown = {0};
+    if (!s->is_terminal) {
+        fwrite(text.p, 1, text.n, stdout);
+        return;
+    }
+    text_add_safe(&safe, text);
+    add_indented(&shown, buf_str(&safe));
+    fwrite(buf_str(&shown).p, 1, shown.n, stdout);
+    fflush(stdout);
+}
+
+static void begin_answer(struct screen *s)
+{
+    if (s->is_terminal)
+        text_paint(stdout, PAINT_CYAN, "Pi  ");
+}
+
+static void add_text(const json_t *event, struct buf *out)
+{
+    const json_t *content = json_object_get(event, "content");
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        struct str text = json_get_str(block, "text");
+        if (text.p)
+            buf_add_str(out, text);
+        else
+            buf_printf(out, "[%s]", json_get_c(block, "type"));
+    }
+}
+
+/* ---- one kind of event each ---- */
+
+static void show_start(struct screen *s, const json_t *event)
+{
+    const char *id = json_get_c(event, "eventId"), *type = json_get_c(event, "eventType");
+    if (id && type && strcmp(type, "agent.message") == 0)
+        snprintf(s->started_id, sizeof s->started_id, "%s", id);
+}
+
+static void show_delta(struct screen *s, const json_t *event)
+{
+    const char *id = json_get_c(event, "eventId");
+    struct str text = json_get_str(json_object_get(event, "delta"), "text");
+    if (!s->is_terminal || id == NULL || text.p == NULL || strcmp(s->started_id, id) != 0)
+        return;
+    if (strcmp(s->open_id, id) != 0) {
+        close_answer(s);
+        snprintf(s->open_id, sizeof s->open_id, "%s", id);
+        begin_answer(s);
+    }
+    buf_add_str(&s->grown, text);
+    write_answer(s, text);
+}
+
+/* What was shown as it grew is the beginning of the whole, unless deltas were left out for us. */
+static void show_message(struct screen *s, const json_t *event)
+{
+    AUTO_BUF text = {0};
+    const char *id = json_get_c(event, "id");
+    add_text(event, &text);
+    struct str rest = buf_str(&text);
+    bool grew = id && s->open_id[0] && strcmp(s->open_id, id) == 0;
+    if (grew && str_starts(rest, buf_str(&s->grown))) {
+        rest = (struct str){rest.p + s->grown.n, rest.n - s->grown.n};
+    } else {
+        close_answer(s);
+        begin_answer(s);
+    }
+    write_answer(s, rest);
+    snprintf(s->open_id, sizeof s->open_id, "%s", id ? id : "-");
+    close_answer(s);
+}
+
+static void show_discarded(struct screen *s, const json_t *event)
+{
+    const char *id = json_get_c(event, "eventId");
+    if (id && strcmp(s->open_id, id) == 0)
+        screen_note(s, "that answer broke off; the model is asked again");
+}
+
+static void show_user(struct screen *s, const json_t *event)
+{
+    AUTO_BUF text = {0};
+    AUTO_BUF shown = {0};
+    const char *id = json_get_c(event, "id");
+    if (id && s->own_message && strcmp(id, s->own_message) == 0)
+        return;
+    buf_add_c(&text, "You ");
+    add_text(event, &text);
+    add_indented(&shown, buf_str(&text));
+    side_line(s, PAINT_BOLD, buf_str(&shown));
+}
+
+static void show_thinking(struct screen *s, const json_t *event)
+{
+    AUTO_BUF line = {0};
+    buf_add_c(&line, INDENT "thought: ");
+    text_add_line(&line, json_get_str(event, "text"), WHAT_COLUMNS);
+    side_line(s, PAINT_DIM, buf_str(&line));
+}
+
+void screen_add_call(struct buf *out, const json_t *event, size_t columns)
+{
+    static const char *const telling[] = {"command", "path", "pattern"};
+    const json_t *input = json_object_get(event, "input");
+    AUTO_BUF json = {0};
+    struct str what = {0};
+    for (size_t i = 0; i < sizeof telling / sizeof *telling && what.p == NULL; i++)
+        what = json_get_str(input, telling[i]);
+    if (what.p == NULL && json_object_size(input)) {
+        json_write(input, &json);
+        what = buf_str(&json);
+    }
+    text_add_line(out, json_get_str(event, "name"), columns);
+    if (what.n) {
+        buf_add_char(out, ' ');
+        text_add_line(out, what, columns);
+    }
+}
+
+static void show_tool_use(struct screen *s, const json_t *event)
+{
+    AUTO_BUF line = {0};
+    buf_add_c(&line, "▸ ");
+    screen_add_call(&line, event, WHAT_COLUMNS);
+    side_line(s, PAINT_YELLOW, buf_str(&line));
+}
+
+static void show_tool_result(struct screen *s, const json_t *event)
+{
+    AUTO_BUF text = {0};
+    AUTO_BUF shown = {0};
+    add_text(event, &text);
+    while (text.n && text.p[text.n - 1] == '\n')
+        text.n--;
+    struct str rest = buf_str(&text), line;
+    int lines = 0, left_out = 0;
+    while (rest.n && str_split(&rest, '\n', &line)) {
+        if (lines++ >= RESULT_LINES) {
+            left_out++;
+            continue;
+        }
+        buf_add_c(&shown, lines > 1 ? "\n" INDENT : INDENT);
+        text_add_line(&shown, line, WHAT_COLUMNS);
+    }
+    if (left_out)
+        buf_printf(&shown, "\n" INDENT "… %d more lines", left_out);
+    if (shown.n)
+        side_line(s, json_get_bool(event, "isError", false) ? PAINT_RED : PAINT_DIM,
+                  buf_str(&shown));
+}
+
+static void show_error(struct screen *s, const json_t *event)
+{
+    const json_t *error = json_object_get(event, "error");
+    const char *code = json_get_c(error, "code"), *message = json_get_c(error, "message");
+    AUTO_BUF line = {0};
+    buf_printf(&line, "! %s: %s", code ? code : "error", message ? message : "");
+    side_line(s, PAINT_RED, buf_str(&line));
+}
+
+static void show_rescheduled(struct screen *s, const json_t *event)
+{
+    (void)event;
+    screen_note(s, "the model request failed; it is tried again soon");
+}
+
+static void show_compacted(struct screen *s, const json_t *event)
+{
+    (void)event;
+    screen_note(s, "the conversation was long and has been summed up");
+}
+
+static void count_request(struct screen *s, const json_t *event)
+{
+    const json_t *usage = json_object_get(event, "usage");
+    s->requests++;
+    s->input_tokens += json_get_int(usage, "inputTokens", 0) +
+                       json_get_int(usage, "cacheReadInputTokens", 0) +
+                       json_get_int(usage, "cacheCreationInputTokens", 0);
+    s->output_tokens += json_get_int(usage, "outputTokens", 0);
+    s->cost_usd += json_get_real(event, "costUsd", 0);
+}
+
+static void begin_turn(struct screen *s, const json_t *event)
+{
+    const char *at = json_get_c(event, "createdAt");
+    s->requests = s->input_tokens = s->output_tokens = 0;
+    s->cost_usd = 0;
+    if (at == NULL || !clock_parse(at, &s->began_ms))
+        s->began_ms = -1;
+}
+
+static void end_turn(struct screen *s, const json_t *event)
+{
+    const char *type = json_get_c(json_object_get(event, "stopReason"), "type");
+    const char *at = json_get_c(event, "createdAt");
+    bool well = type && strcmp(type, "end_turn") == 0;
+    int64_t now_ms = -1;
+    AUTO_BUF line = {0};
+    buf_printf(&line, "· %s", well ? "done" : type ? type : "ended");
+    if (at && s->began_ms >= 0 && clock_parse(at, &now_ms)) {
+        buf_add_c(&line, " after ");
+        text_add_ms(&line, now_ms - s->began_ms);
+    }
+    buf_printf(&line, ": %lld model request%s, %lld tokens in, %lld out, ", (long long)s->requests,
+               s->requests == 1 ? "" : "s", (long long)s->input_tokens,
+               (long long)s->output_tokens);
+    text_add_usd(&line, s->cost_usd);
+    side_line(s, well ? PAINT_DIM : PAINT_RED, buf_str(&line));
+}
+
+static const struct {
+    const char *type;
+    void (*show)(struct screen *s, const json_t *event);
+} kinds[] = {
+    {"event_start", show_start},
+    {"event_delta", show_delta},
+    {"event_discarded", show_discarded},
+    {"user.message", show_user},
+    {"agent.thinking", show_thinking},
+    {"agent.message", show_message},
+    {"agent.tool_use", show_tool_use},
+    {"agent.mcp_tool_use", show_tool_use},
+    {"agent.custom_tool_use", show_tool_use},
+    {"agent.tool_result", show_tool_result},
+    {"session.error", show_error},
+    {"session.status_rescheduled", show_rescheduled},
+    {"session.compacted", show_compacted},
+    {"session.status_run_started", begin_turn},
+    {"span.model_request_end", count_request},
+    {"session.status_idle", end_turn},
+};
+
+void screen_event(struct screen *s, const char *type, const json_t *event)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i].type, type) == 0)
+            kinds[i].show(s, event);
+    }
+}
+
+void screen_break(struct screen *s)
+{
+    s->started_id[0] = 0;
+}

@@ -1,0 +1,188 @@
+// The command line over a running service: agents, environments, sessions, made, listed, found by name, changed.
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { after, before, describe, test } from "node:test";
+import { envOf, run } from "../support/cli.mjs";
+import { startJob } from "../support/job.mjs";
+import { serviceMissing } from "../support/service.mjs";
+
+const lines = (text) => text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+
+describe("the command line over the API", { skip: serviceMissing }, () => {
+    let job;
+    let folder;
+    let modelOptions;
+    before(async () => {
+        folder = mkdtempSync(path.join(tmpdir(), "pi-managed-cli-api-"));
+        job = await startJob();
+        modelOptions = ["--model", "scripted/scripted-1", "--api", "openai-completions",
+            "--base-url", job.model.baseUrl("openai-completions")];
+    });
+    after(async () => {
+        await job?.stop();
+        rmSync(folder, { recursive: true, force: true });
+    });
+
+    const pm = (args, options = {}) => run(args, { ...options, env: { ...envOf(job.service), ...options.env } });
+    async function ok(...args) {
+        const { code, stdout, stderr } = await pm(args);
+        assert.equal(code, 0, `${args.join(" ")}: ${stderr}`);
+        return stdout;
+    }
+    const json = async (...args) => JSON.parse(await ok(...args, "--json"));
+    async function fails(pattern, ...args) {
+        const { code, stdout, stderr } = await pm(args);
+        assert.equal(code, 1, `${args.join(" ")}: ${stdout}${stderr}`);
+        assert.match(stderr, pattern);
+        assert.equal(stdout, "");
+        return stderr;
+    }
+
+    test("an agent: made, shown, changed in versions, archived", async () => {
+        const made = await json("agent", "create", "writer", ...modelOptions, "--system-prompt", "Be brief.",
+            "--tools", "read,grep");
+        assert.equal(made.systemPrompt, "Be brief.");
+        assert.deepEqual(made.tools, { defaultConfig: { enabled: false },
+            configs: [{ name: "read", enabled: true }, { name: "grep", enabled: true }] });
+        assert.match(await ok("agent", "list"), new RegExp(`^${made.id} +writer +1 +scripted/scripted-1 `, "m"));
+        const changed = await json("agent", "update", "writer", "--thinking", "low");
+        assert.deepEqual(changed.model, { ...made.model, thinkingLevel: "low" }, "the model stays");
+        assert.equal(changed.version, 2);
+        assert.equal(lines(await ok("agent", "versions", "writer", "--json")).length, 2);
+        assert.match(await ok("agent", "get", made.id), /^systemPrompt +Be brief\.$/m);
+        assert.match(await ok("agent", "archive", "writer"), /archived/);
+        assert.doesNotMatch(await ok("agent", "list"), /writer/);
+        assert.match(await ok("agent", "list", "--archived"), /writer/);
+    });
+
+    test("fields from a file or standard input, and a prompt from a file", async () => {
+        const file = path.join(folder, "agent.json");
+        writeFileSync(file, JSON.stringify({ metadata: { team: "docs" } }));
+        writeFileSync(path.join(folder, "prompt"), "First line.\nSecond.");
+        const made = await json("agent", "create", "from file", "--from", file, ...modelOptions,
+            "--system-prompt", `@${folder}/prompt`);
+        assert.deepEqual(made.metadata, { team: "docs" });
+        assert.equal(made.systemPrompt, "First line.\nSecond.");
+        const { stdout } = await pm(["agent", "update", "from file", "--from", "-", "--json"],
+            { input: JSON.stringify({ systemPrompt: null }) });
+        assert.equal(JSON.parse(stdout).systemPrompt, null);
+        await fails(/--from .*line 1/, "agent", "create", "x", "--from", path.join(folder, "prompt"));
+        await fails(/there is no file .*nowhere/, "agent", "create", "x", "--from", path.join(folder, "nowhere"));
+    });
+
+    test("an environment: limits stay when one of them changes", async () => {
+        const made = await json("env", "create", "small", "--pids", "100", "--idle-timeout", "60");
+        assert.equal(made.idleTimeout, 60);
+        const changed = await json("env", "update", "small", "--memory", "300");
+        assert.deepEqual(changed.resources, { ...made.resources, pids: 100, memoryMiB: 300 });
+        await fails(/--cpus many: give a number/, "env", "update", "small", "--cpus", "many");
+        await fails(/nothing to change/, "env", "update", "small");
+        assert.match(await ok("env", "delete", "small"), /deleted/);
+        await fails(/there is no env small/, "env", "get", "small");
+    });
+
+    test("things are found by name, by the beginning of an id, or by their place; never by a guess", async () => {
+        const first = await json("agent", "create", "reviewer", ...modelOptions);
+        const second = await json("agent", "create", "reviewer two", ...modelOptions);
+        assert.equal((await json("agent", "get", "reviewer")).id, first.id);
+        assert.equal((await json("agent", "get", second.id.slice(0, -2))).id, second.id);
+        assert.equal((await json("agent", "get", second.id.slice("agent_".length))).id, second.id);
+        assert.equal((await json("agent", "get", "last")).id, second.id);
+        await fails(/there is no agent review; do you mean .*reviewer/, "agent", "get", "review");
+        await fails(/there is no agent revewer; do you mean reviewer\?/, "agent", "get", "revewer");
+        await fails(/agent_ may be any of \d+ agents: .*Give more/, "agent", "archive", "agent_");
+    });
+
+    test("a session: made, spoken to, listed, shown, deleted", async () => {
+        await ok("agent", "create", "talker", ...modelOptions);
+        await ok("env", "create", "room");
+        const made = await json("session", "create", "--agent", "talker", "--env", "room", "--title", "A talk");
+        assert.equal(made.status, "idle");
+        const sent = await pm(["session", "send", "A talk", "SAY Good day.", "--tail"]);
+        assert.equal(sent.code, 0, sent.stderr);
+        assert.equal(sent.stdout, "Good day.\n", "a pipe gets the answer and nothing else");
+        assert.match(sent.stderr, /done after .*: 1 model request, \d+ tokens in/);
+        const posted = await json("session", "send", made.id, "SAY More.");
+        assert.equal(posted.type, "user.message");
+        assert.match(await ok("session", "list", "--agent", "talker"), new RegExp(`^${made.id} .*A talk$`, "m"));
+        assert.equal(lines(await ok("session", "list", "--env", "room", "--json")).length, 1);
+        assert.match(await ok("session", "get", "last"), /^title +A talk$/m);
+        assert.match(await ok("session", "interrupt", made.id), /interrupted/);
+        assert.match(await ok("session", "delete", made.id), /deleted/);
+        await fails(/404 session_not_found/, "session", "get", made.id);
+    });
+
+    test("a message that waits can be taken back", async () => {
+        const { id } = await job.session();
+        await ok("session", "send", id, "HANG EARLY SAY one");
+        await job.model.waitForRequest((request) => request.userText.startsWith("HANG EARLY"));
+        const waiting = await json("session", "send", id, "SAY two");
+        assert.match(await ok("session", "withdraw", id, waiting.id), /withdrawn/);
+        const { data } = await job.service.ok("GET", `/v1/sessions/${id}/events?type=user.message`);
+        assert.equal(data.find((event) => event.id === waiting.id).withdrawn, true);
+        await ok("session", "interrupt", id);
+        job.model.release();
+    });
+
+    test("lists can be cut, and say so", async () => {
+        const { code, stdout, stderr } = await pm(["agent", "list", "--limit", "1", "--json"]);
+        assert.equal(code, 0);
+        assert.equal(lines(stdout).length, 1);
+        assert.match(stderr, /There are more: --limit all/);
+        await fails(/--limit 0: give a number from 1, or all/, "agent", "list", "--limit", "0");
+        assert.ok(lines(await ok("agent", "list", "--limit", "all", "--json")).length > 2);
+    });
+
+    test("what the service refuses comes with its reasons", async () => {
+        await fails(/\/resources\/cpus .*; \/resources\/memoryMiB /, "env", "create", "x", "--cpus", "900", "--memory", "1");
+        await fails(/name_taken/, "agent", "create", "reviewer", ...modelOptions);
+        await fails(/--model PROVIDER\/ID/, "agent", "create", "x");
+        await fails(/--model words: give PROVIDER\/ID/, "agent", "create", "x", "--model", "words");
+        await fails(/--api belongs to a model/, "session", "create", "--agent", "reviewer", "--api", "x");
+    });
+
+    test("no service, a wrong key, no key: each says what to do", async () => {
+        const nobody = await pm(["agent", "list"], { env: { PI_MANAGED_URL: "http://127.0.0.1:9" } });
+        assert.equal(nobody.code, 1);
+        assert.match(nobody.stderr, /cannot reach http:\/\/127\.0\.0\.1:9.*pi-managed serve.*--url/);
+        const wrong = await pm(["agent", "list"], { env: { PI_MANAGED_API_KEY: "pmk_wrong" } });
+        assert.equal(wrong.code, 1);
+        assert.match(wrong.stderr, /401.*PI_MANAGED_API_KEY.*key create/);
+        assert.ok(!wrong.stderr.includes("pmk_wrong"));
+        const none = await run(["agent", "list"], { env: { PI_MANAGED_URL: job.service.url }, cwd: folder });
+        assert.match(none.stderr, /no API key: set PI_MANAGED_API_KEY/);
+    });
+
+    test("the first key of a data directory on this machine is found", async () => {
+        writeFileSync(path.join(folder, "first-key"), `${job.service.apiKey}\n`);
+        const { code, stderr } = await run(["agent", "list", "--data", folder],
+            { env: { PI_MANAGED_URL: job.service.url } });
+        assert.equal(code, 0, stderr);
+    });
+
+    test("a proxy of the environment is not used for this machine", async () => {
+        const { code, stderr } = await pm(["agent", "list"], { env: { http_proxy: "http://127.0.0.1:9" } });
+        assert.equal(code, 0, stderr);
+    });
+
+    test("names that turn a line around are shown harmlessly, and come to a program as they are", async () => {
+        const title = "turned \u202eback";
+        const { id } = await job.session();
+        const { agentId, environmentId } = await job.service.ok("GET", `/v1/sessions/${id}`);
+        await job.service.ok("POST", "/v1/sessions", { agent: agentId, environmentId, title });
+        const list = await ok("session", "list", "--agent", agentId);
+        assert.match(list, /turned \ufffdback/);
+        assert.ok(lines(await ok("session", "list", "--agent", agentId, "--json")).some((s) => s.title === title));
+    });
+
+    test("a family named alone lists its verbs", async () => {
+        const { code, stdout } = await run(["session", "--help"]);
+        assert.equal(code, 0);
+        for (const verb of ["create", "list", "get", "send", "tail", "interrupt", "delete"]) {
+            assert.match(stdout, new RegExp(`^ {2}session ${verb}`, "m"));
+        }
+        assert.equal((await run(["session"])).code, 2);
+    });
+});
