@@ -97,6 +97,7 @@ extern const struct command session_tail_command;
 extern const struct command session_withdraw_command;
 extern const struct command tenant_create_command;
 extern const struct command tenant_list_command;
+extern const struct command why_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

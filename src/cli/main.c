@@ -40,6 +40,7 @@ static const struct section {
          &serve_command,
          &doctor_command,
          &run_command,
+         &why_command,
          &export_command,
      }},
     {"Sessions: agents at work, over a running service",

@@ -220,16 +220,15 @@ static void show_tool_result(struct screen *s, const json_t *event)
 static void show_error(struct screen *s, const json_t *event)
 {
     const json_t *error = json_object_get(event, "error");
-    const char *code = json_get_c(error, "code"), *message = json_get_c(error, "message");
+    const json_t *retry = json_object_get(event, "retryStatus");
+    const char *code = json_get_c(error, "code"), *type = json_get_c(retry, "type");
+    bool again = type && strcmp(type, "retrying") == 0;
     AUTO_BUF line = {0};
-    buf_printf(&line, "! %s: %s", code ? code : "error", message ? message : "");
-    side_line(s, PAINT_RED, buf_str(&line));
-}
-
-static void show_rescheduled(struct screen *s, const json_t *event)
-{
-    (void)event;
-    screen_note(s, "the model request failed; it is tried again soon");
+    buf_printf(&line, "%s %s: ", again ? "·" : "!", code ? code : "error");
+    text_add_safe(&line, json_get_str(error, "message"));
+    if (again)
+        buf_printf(&line, " (attempt %lld follows)", (long long)json_get_int(retry, "attempt", 0));
+    side_line(s, again ? PAINT_YELLOW : PAINT_RED, buf_str(&line));
 }
 
 static void show_compacted(struct screen *s, const json_t *event)
@@ -292,7 +291,6 @@ static const struct {
     {"agent.custom_tool_use", show_tool_use},
     {"agent.tool_result", show_tool_result},
     {"session.error", show_error},
-    {"session.status_rescheduled", show_rescheduled},
     {"session.compacted", show_compacted},
     {"session.status_run_started", begin_turn},
     {"span.model_request_end", count_request},

@@ -34,11 +34,13 @@ static void add_cell(struct buf *out, const json_t *row, const struct column *co
 {
     const json_t *value = table_member(row, column->path);
     if (value == NULL || json_is_null(value))
-        buf_add_char(out, '-');
+        buf_add_c(out, column->kind == COLUMN_USD || column->kind == COLUMN_MS ? "" : "-");
     else if (column->kind == COLUMN_TIME)
         text_add_time(out, text_of(value));
     else if (column->kind == COLUMN_USD)
         text_add_usd(out, json_number_value(value));
+    else if (column->kind == COLUMN_MS)
+        text_add_ms(out, json_integer_value(value));
     else if (column->kind == COLUMN_MODEL)
         buf_printf(out, "%s/%s", json_get_c(value, "provider"), json_get_c(value, "id"));
     else if (json_is_string(value))
@@ -53,6 +55,11 @@ static void print_cell(struct str cell, size_t width, bool last, bool right)
     int pad = (int)(width - text_columns(cell));
     printf("%*s%.*s%*s", right ? pad : 0, "", STR_ARG(cell), last ? 0 : (right ? GAP : pad + GAP),
            "");
+}
+
+static bool is_number(enum column_kind kind)
+{
+    return kind == COLUMN_USD || kind == COLUMN_MS || kind == COLUMN_NUMBER;
 }
 
 struct grid {
@@ -81,7 +88,7 @@ static void print_grid(const struct grid *g, const struct column *columns)
     for (size_t y = 0; y < g->rows; y++) {
         for (size_t x = 0; x < g->columns; x++)
             print_cell(buf_str(&g->cells[y * g->columns + x]), g->widths[x], x + 1 == g->columns,
-                       columns[x].kind == COLUMN_USD || columns[x].kind == COLUMN_NUMBER);
+                       is_number(columns[x].kind));
         printf("\n");
     }
 }

@@ -7,7 +7,8 @@
 enum column_kind {
     COLUMN_TEXT,
     COLUMN_TIME,
-    COLUMN_USD,
+    COLUMN_USD, /* nothing at all when absent; others show - */
+    COLUMN_MS,  /* likewise */
     COLUMN_NUMBER,
     COLUMN_MODEL, /* {provider, id} */
 };

@@ -79,8 +79,10 @@ void text_add_ms(struct buf *out, int64_t ms)
         buf_printf(out, "%lld ms", (long long)ms);
     else if (ms < 60000)
         buf_printf(out, "%.1f s", (double)ms / 1000);
-    else
+    else if (ms < 3600000)
         buf_printf(out, "%lld min %lld s", (long long)(ms / 60000), (long long)(ms / 1000 % 60));
+    else
+        buf_printf(out, "%lld h %lld min", (long long)(ms / 3600000), (long long)(ms / 60000 % 60));
 }
 
 void text_add_usd(struct buf *out, double usd)

@@ -18,7 +18,7 @@ void text_add_line(struct buf *out, struct str s, size_t columns);
 /* Columns that harmless one-line text takes on a terminal. */
 size_t text_columns(struct str s);
 
-/* "850 ms", "4.2 s", "3 min 5 s" */
+/* "850 ms", "4.2 s", "3 min 5 s", "2 h 5 min" */
 void text_add_ms(struct buf *out, int64_t ms);
 /* "$0.0042"; "$1.25" from a dollar on */
 void text_add_usd(struct buf *out, double usd);
