@@ -76,7 +76,7 @@ $(BUILD)/tests/support/attack: tests/support/attack.c
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
 	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
 
-build/bench/%: tests/bench/%.c $(BUILD)/libpm.a
+build/bench/%: tests/bench/%.c $(BUILD)/libpm.a $(wildcard tests/bench/*.h)
 	@mkdir -p $(@D); $(CC) $(CFLAGS) $(PKG_CFLAGS) $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
 
 setup:
