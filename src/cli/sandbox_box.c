@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/fd.h"
+#include "base/fork.h"
+#include "parent/makers.h"
 #include "parent/ranges.h"
 #include "parent/roles.h"
 #include "sandbox/state.h"
@@ -174,10 +174,17 @@ static err verb_destroy(const struct box *b)
     return b->provider->destroy(&b->spec, &b->place);
 }
 
+struct maker_step {
+    const struct box *b;
+    box_verb verb;
+};
+
 /* What it starts must outlive us, not hear our terminal's signals and not hold our pipes open. */
-_Noreturn static void be_maker(const struct box *b, box_verb verb, int answer)
+static err be_maker(void *arg, void *result)
 {
+    const struct maker_step *step = arg;
     sigset_t none;
+    (void)result;
     sigemptyset(&none);
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -186,33 +193,13 @@ _Noreturn static void be_maker(const struct box *b, box_verb verb, int answer)
     for (int fd = 0; fd <= 2; fd++)
         dup2(null, fd);
     role_enter("maker");
-    struct err_slot slot = {0};
-    if (verb(b) != 0)
-        err_save(&slot);
-    _exit(fd_write_full(answer, &slot, sizeof slot) == 0 ? 0 : 1);
+    return step->verb(step->b);
 }
 
 static err in_maker(const struct box *b, box_verb verb)
 {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return fail_errno("make a pipe");
-    AUTO_FD from = ends[0], to = ends[1];
-    pid_t pid = fork();
-    if (pid < 0)
-        return fail_errno("fork");
-    if (pid == 0)
-        be_maker(b, verb, to);
-    fd_close(&to);
-    struct err_slot slot;
-    err e = fd_read_full(from, &slot, sizeof slot);
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (e)
-        return fail(E_INTERNAL, "the process that works on the sandbox died (wait status %d)",
-                    status);
-    return slot.e ? err_restore(&slot) : 0;
+    struct maker_step step = {.b = b, .verb = verb};
+    return fork_call(be_maker, &step, NULL, 0, MAKER_TIMEOUT_MS);
 }
 
 /* What making and starting need beyond the folders. */
