@@ -97,6 +97,8 @@ static const struct section {
          &sandbox_tool_command,
          &sandbox_list_command,
          &sandbox_remove_command,
+         &sandbox_snapshot_command,
+         &sandbox_fork_command,
      }},
     {"This machine, this program",
      {

@@ -30,7 +30,8 @@ static err with_each(const struct invocation *call, struct box *b, sandbox_fn fn
     err last = 0;
     struct err_slot slot = {0};
     for (struct dirent *d; (d = readdir(dir));) {
-        if (!id_valid(str_of(d->d_name), "sess"))
+        if (!id_valid(str_of(d->d_name), "sess") &&
+            !id_valid(str_of(d->d_name), SANDBOX_SNAPSHOT_ID))
             continue;
         err e = box_point(b, d->d_name);
         if (e || (e = fn(call, b)) != 0) {
@@ -46,7 +47,8 @@ static err show(const struct invocation *call, struct box *b)
 {
     struct sandbox_status status = {0};
     TRY(b->provider->status(&b->spec, &b->place, &status));
-    const char *name = box_name_of(status.tenant), *state = state_names[status.state];
+    const char *name = box_name_of(status.tenant);
+    const char *state = box_is_snapshot(b) ? "snapshot" : state_names[status.state];
     if (!option_flag(call, "json")) {
         printf("%-32s  %-8s %s\n", name ? name : b->spec.id, state, status.reason);
         return 0;
@@ -89,7 +91,8 @@ static err remove_wanted(const struct invocation *call, struct box *b)
     if (strcmp(name, ALL) == 0)
         return with_each(call, b, destroy);
     /* By its id also what is damaged and cannot be found any more. */
-    TRY(id_valid(str_of(name), "sess") ? box_point(b, name) : box_find(b, name));
+    bool by_id = id_valid(str_of(name), "sess") || id_valid(str_of(name), SANDBOX_SNAPSHOT_ID);
+    TRY(by_id ? box_point(b, name) : box_find_any(b, name));
     return destroy(call, b);
 }
 
@@ -100,6 +103,33 @@ static int run_remove(const struct invocation *call)
     int status = e || remove_wanted(call, &b) ? command_fail(call) : 0;
     box_close(&b);
     return status;
+}
+
+/* ---- copies ---- */
+
+static int run_copy(const struct invocation *call, bool snapshot)
+{
+    static struct box b, copy;
+    const char *name = call->arguments[1];
+    err e = box_open_data(call, false, &b);
+    if (!e)
+        e = snapshot ? box_find(&b, call->arguments[0]) : box_find_any(&b, call->arguments[0]);
+    if (!e)
+        e = box_fork(&b, name, snapshot, &copy);
+    if (!e)
+        printf("%s made\n", name);
+    box_close(&b);
+    return e ? command_fail(call) : 0;
+}
+
+static int run_snapshot(const struct invocation *call)
+{
+    return run_copy(call, true);
+}
+
+static int run_fork(const struct invocation *call)
+{
+    return run_copy(call, false);
 }
 
 static const struct option list_options[] = {BOX_OPTIONS, OPTION_JSON, {0}};
@@ -115,7 +145,24 @@ const struct command sandbox_list_command = {
 const struct command sandbox_remove_command = {
     .name = "sandbox rm",
     .arguments = "NAME|SESSION|all",
-    .summary = "Removes sandboxes and the files in them; no service may run on the directory.",
+    .summary =
+        "Removes sandboxes, snapshots and the files in them; no service may run on the directory.",
     .options = remove_options,
     .run = run_remove,
+};
+const struct command sandbox_snapshot_command = {
+    .name = "sandbox snapshot",
+    .arguments = "NAME SNAPSHOT",
+    .summary = "Keeps the files of a sandbox as they are now, under a name of their own.",
+    .details = "If it runs, its processes rest for the time of the copy and then go on.",
+    .options = remove_options,
+    .run = run_snapshot,
+};
+const struct command sandbox_fork_command = {
+    .name = "sandbox fork",
+    .arguments = "NAME|SNAPSHOT NEW",
+    .summary = "Makes a new sandbox with the files of another, or of a snapshot.",
+    .details = "Processes are not copied: the new one is stopped. See: pi-managed sandbox exec",
+    .options = remove_options,
+    .run = run_fork,
 };

@@ -106,11 +106,11 @@ const char *box_name_of(const char *tenant)
 
 /* Sandboxes are known by session ids. A name's is made from it and from the year 1970, so that no
    session ever has the same. */
-static void id_of_name(const char *name, char out[ID_MAX])
+static void id_of_name(const char *prefix, const char *name, char out[ID_MAX])
 {
     unsigned char hash[crypto_generichash_BYTES_MIN];
     crypto_generichash(hash, sizeof hash, (const unsigned char *)name, strlen(name), NULL, 0);
-    id_make("sess", 0, hash, out);
+    id_make(prefix, 0, hash, out);
 }
 
 /* ---- one sandbox ---- */
@@ -138,20 +138,51 @@ static err point_at_name(struct box *b, const char *name)
     if (id_valid(str_of(name), "sess"))
         return box_point(b, name);
     TRY(box_name_check(name));
-    id_of_name(name, id);
+    id_of_name("sess", name, id);
     return box_point(b, id);
+}
+
+static err point_at_snapshot(struct box *b, const char *name)
+{
+    char id[ID_MAX];
+    if (id_valid(str_of(name), SANDBOX_SNAPSHOT_ID))
+        return box_point(b, name);
+    TRY(box_name_check(name));
+    id_of_name(SANDBOX_SNAPSHOT_ID, name, id);
+    return box_point(b, id);
+}
+
+bool box_is_snapshot(const struct box *b)
+{
+    return id_valid(str_of(b->spec.id), SANDBOX_SNAPSHOT_ID);
+}
+
+static err read_box(struct box *b, const char *name, const char *what)
+{
+    err e = state_read_spec(b->dir, &b->spec);
+    if (e == E_NOT_FOUND)
+        return fail(e, "there is no %s %s in %s. See: pi-managed sandbox ls", what, name,
+                    b->data.path);
+    TRY(e);
+    e = range_read(b->data.path, b->spec.id, &b->place.uid_base);
+    return e == E_NOT_FOUND ? 0 : e; /* as a plain user there are none */
 }
 
 err box_find(struct box *b, const char *name)
 {
     TRY(point_at_name(b, name));
-    err e = state_read_spec(b->dir, &b->spec);
-    if (e == E_NOT_FOUND)
-        return fail(e, "there is no sandbox %s in %s. See: pi-managed sandbox ls", name,
-                    b->data.path);
-    TRY(e);
-    e = range_read(b->data.path, b->spec.id, &b->place.uid_base);
-    return e == E_NOT_FOUND ? 0 : e; /* as a plain user there are none */
+    return read_box(b, name, "sandbox");
+}
+
+err box_find_any(struct box *b, const char *name)
+{
+    if (!id_valid(str_of(name), SANDBOX_SNAPSHOT_ID)) {
+        err e = box_find(b, name);
+        if (e != E_NOT_FOUND || id_valid(str_of(name), "sess"))
+            return e;
+    }
+    TRY(point_at_snapshot(b, name));
+    return read_box(b, name, "sandbox or snapshot");
 }
 
 /* ---- what a maker does ---- */
@@ -167,6 +198,12 @@ static err verb_make(const struct box *b)
 static err verb_start(const struct box *b)
 {
     return b->provider->start(&b->spec, &b->place);
+}
+
+static err verb_fork(const struct box *b)
+{
+    bool live = false;
+    return b->provider->fork(&b->spec, &b->place, b->from->spec.id, &b->from->place, &live);
 }
 
 static err verb_destroy(const struct box *b)
@@ -223,19 +260,56 @@ static err make_folder(struct box *b, const char *name)
     return 0;
 }
 
-static err make_in_folder(struct box *b)
-{
-    if (roles_can_separate(PROBE_UID))
-        TRY(range_choose(b->data.path, b->spec.id, &b->place.uid_base));
-    return in_maker(b, verb_make);
-}
-
 static void set_limits(struct sandbox_spec *spec, const struct sandbox_spec *limits)
 {
     spec->memory_mib = limits->memory_mib;
     spec->pids = limits->pids;
     spec->disk_mib = limits->disk_mib;
     spec->cpu_milli = limits->cpu_milli;
+}
+
+static err in_folder(struct box *b, box_verb verb)
+{
+    if (roles_can_separate(PROBE_UID))
+        TRY(range_choose(b->data.path, b->spec.id, &b->place.uid_base));
+    return in_maker(b, verb);
+}
+
+/* In a new folder, which goes again if it fails. */
+static err make_new(struct box *b, const char *name, box_verb verb)
+{
+    TRY(make_folder(b, name));
+    err e = in_folder(b, verb);
+    if (e == 0)
+        return 0;
+    struct err_slot why;
+    err_save(&why);
+    box_destroy(b);
+    return err_restore(&why);
+}
+
+static err check_free(const struct box *b, const char *name)
+{
+    struct box other = {.data = b->data};
+    TRY(point_at_name(&other, name));
+    bool taken = access(other.dir, F_OK) == 0;
+    TRY(point_at_snapshot(&other, name));
+    return taken || access(other.dir, F_OK) == 0
+               ? fail(E_CONFLICT, "there is a sandbox or a snapshot %s already", name)
+               : 0;
+}
+
+err box_fork(const struct box *b, const char *name, bool snapshot, struct box *out)
+{
+    TRY(box_name_check(name));
+    TRY(check_free(b, name));
+    *out = *b;
+    TRY(snapshot ? point_at_snapshot(out, name) : point_at_name(out, name));
+    set_limits(&out->spec, &b->spec);
+    snprintf(out->spec.image, sizeof out->spec.image, "%s", b->spec.image);
+    snprintf(out->spec.tenant, sizeof out->spec.tenant, LABEL "%s", name);
+    out->from = b;
+    return make_new(out, name, verb_fork);
 }
 
 err box_make(struct box *b, const char *name, const char *image, const struct sandbox_spec *limits)
@@ -248,14 +322,7 @@ err box_make(struct box *b, const char *name, const char *image, const struct sa
     snprintf(b->spec.image, sizeof b->spec.image, "%s", image);
     snprintf(b->spec.tenant, sizeof b->spec.tenant, LABEL "%s", name);
     TRY(prepare(b));
-    TRY(make_folder(b, name));
-    err e = make_in_folder(b);
-    if (e == 0)
-        return 0;
-    struct err_slot why;
-    err_save(&why);
-    box_destroy(b);
-    return err_restore(&why);
+    return make_new(b, name, verb_make);
 }
 
 err box_start(struct box *b)

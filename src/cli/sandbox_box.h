@@ -19,6 +19,7 @@ struct box {
     const struct sandbox_provider *provider;
     struct sandbox_spec spec;
     struct sandbox_place place; /* points into the rest */
+    const struct box *from;     /* of a copy */
     char short_data[PATH_MAX], dir[PATH_MAX], socket[PATH_MAX], images[PATH_MAX];
     char sandboxes[PATH_MAX];
 };
@@ -46,6 +47,12 @@ const char *box_name_of(const char *tenant);
 err box_point(struct box *b, const char *id);
 /* Points at the sandbox with this name or session id and reads what it was made of. */
 err box_find(struct box *b, const char *name);
+/* The same for sandboxes and snapshots. */
+err box_find_any(struct box *b, const char *name);
+/* Makes `out` a copy of the files of `b`, stopped, or a snapshot. E_CONFLICT when the name is
+   taken. `out` borrows from b. */
+err box_fork(const struct box *b, const char *name, bool snapshot, struct box *out);
+bool box_is_snapshot(const struct box *b);
 /* Makes and starts a new one with the limits of `limits`. E_CONFLICT when there is one with this
    name. */
 err box_make(struct box *b, const char *name, const char *image, const struct sandbox_spec *limits);

@@ -234,6 +234,16 @@ err image_hold(const char *images, const char *ref, const char *holder, struct i
     return 0;
 }
 
+err image_hold_same(const char *images, const char *ref, const char *other, const char *holder)
+{
+    struct image image;
+    AUTO_FD lock = -1;
+    TRY(check_holder(holder));
+    TRY(lock_store(images, &lock));
+    TRY(image_held(images, ref, other, &image));
+    return mark(images, &image, holder);
+}
+
 /* ---- removing ---- */
 
 /* Images that nothing keeps, moved aside while the lock is held and removed afterwards. */

@@ -34,6 +34,8 @@ err image_resolve(const char *images, const char *ref, struct image *out);
 /* The same for a sandbox, which keeps this very digest until image_release. Again with the same
    holder: what it holds already, wherever the tag points by now. `holder` is an id. */
 err image_hold(const char *images, const char *ref, const char *holder, struct image *out);
+/* The same for a copy of the sandbox `other`: the very digest that one holds. */
+err image_hold_same(const char *images, const char *ref, const char *other, const char *holder);
 /* What it holds; E_NOT_FOUND if nothing. */
 err image_held(const char *images, const char *ref, const char *holder, struct image *out);
 /* Idempotent; OK without a store. The files go too if nothing else keeps them. */

@@ -54,6 +54,11 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
         return provider->stop(&r->spec, &place, r->grace_ms);
     case PARENT_SANDBOX_DESTROY:
         return provider->destroy(&r->spec, &place);
+    case PARENT_SANDBOX_FORK:
+        return provider->fork(
+            &r->spec, &place, r->from,
+            &(struct sandbox_place){.dir = r->from_dir, .uid_base = r->from_uid_base},
+            &reply->sandbox.live);
     case PARENT_SANDBOX_STATS:
         return provider->status(&r->spec, &place, &reply->status_of);
     case PARENT_IMAGE_PREPARE:

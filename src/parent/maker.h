@@ -20,6 +20,8 @@ struct maker_request {
     uint64_t memory_mib; /* for all sandboxes; 0: not counted */
     char packages[PACKAGES_TEXT_MAX], allow_images[PARENT_TEXT_MAX * 4]; /* IMAGE_PREPARE */
     bool allow_unenforced;
+    char from[ID_MAX], from_dir[PATH_MAX]; /* FORK */
+    uint32_t from_uid_base;
 };
 
 int maker_main(void);

@@ -22,7 +22,6 @@
 #include "sandbox/ledger.h"
 
 #define WAITING_MAX 1024
-#define BUILD_ID "build" /* prefix of the sandboxes in which images are made */
 /* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
    one for the START that follows at once. */
 #define SPARES 2
@@ -55,54 +54,6 @@ struct makers {
     struct waiting *first, *last; /* no free maker, or one works on the same sandbox */
     unsigned waiting_count;
 };
-
-static bool text_ends(const char *p, size_t cap)
-{
-    return memchr(p, 0, cap) != NULL;
-}
-
-static bool image_shape(const char *image)
-{
-    for (const char *p = image; *p; p++) {
-        if (*p <= ' ' || *p > '~')
-            return false;
-    }
-    return image[0] != 0;
-}
-
-err makers_check(uint32_t verb, const struct sandbox_spec *spec)
-{
-    bool builds = verb == PARENT_IMAGE_PREPARE;
-    if (!text_ends(spec->id, sizeof spec->id) ||
-        !(id_valid(str_of(spec->id), BUILD_ID) || (!builds && id_valid(str_of(spec->id), "sess"))))
-        return fail(E_INVALID, "the sandbox's id is not a session id");
-    if (verb != PARENT_SANDBOX_CREATE && verb != PARENT_SANDBOX_START && !builds)
-        return 0; /* the provider reads the rest of the spec from its folder */
-    if (!text_ends(spec->tenant, sizeof spec->tenant) || !id_valid(str_of(spec->tenant), "tenant"))
-        return fail(E_INVALID, "the sandbox's tenant is not a tenant id");
-    if (!text_ends(spec->image, sizeof spec->image) || !image_shape(spec->image))
-        return fail(E_INVALID, "the image name must be visible ASCII");
-    if (spec->cpu_milli > 1024 * 1000)
-        return fail(E_INVALID, "cpu: at most 1024 processors");
-    if (spec->memory_mib > 16u << 20 || spec->disk_mib > 1u << 30)
-        return fail(E_INVALID, "memory: at most 16 TiB; disk: at most 1 PiB");
-    if (spec->pids > 4u << 20)
-        return fail(E_INVALID, "pids: at most 4194304");
-    return 0;
-}
-
-static err accept_package(void *arg, enum package_kind kind, struct str name)
-{
-    (void)arg, (void)kind, (void)name;
-    return 0;
-}
-
-static err check_packages(const struct parent_image *image)
-{
-    return text_ends(image->packages, sizeof image->packages)
-               ? packages_each(str_of(image->packages), accept_package, NULL)
-               : fail(E_INVALID, "the list of packages does not end");
-}
 
 struct makers *makers_new(const struct makers_options *options)
 {
@@ -162,7 +113,8 @@ static void refuse(struct makers *s, const struct parent_message *request, err e
 /* The sandbox's folder, made at CREATE only: START of an unknown sandbox is E_NOT_FOUND. */
 static err prepare_folder(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
-    bool makes = m->verb == PARENT_SANDBOX_CREATE || m->verb == PARENT_IMAGE_PREPARE;
+    bool makes = m->verb == PARENT_SANDBOX_CREATE || m->verb == PARENT_SANDBOX_FORK ||
+                 m->verb == PARENT_IMAGE_PREPARE;
     snprintf(r->dir, sizeof r->dir, "%s/sandboxes/%s", s->o.data_dir, r->spec.id);
     if (makes && mkdir(r->dir, 0711) < 0 && errno != EEXIST)
         return fail_errno("create %s", r->dir);
@@ -174,6 +126,17 @@ static err prepare_folder(struct makers *s, const struct parent_message *m, stru
         return 0;
     err e = range_read(s->o.data_dir, r->spec.id, &r->uid_base);
     return e == E_NOT_FOUND && makes ? range_choose(s->o.data_dir, r->spec.id, &r->uid_base) : e;
+}
+
+/* What a fork copies. */
+static err fill_source(const struct makers *s, const struct parent_sandbox *fork,
+                       struct maker_request *r)
+{
+    memcpy(r->from, fork->from, sizeof r->from);
+    snprintf(r->from_dir, sizeof r->from_dir, "%s/sandboxes/%s", s->o.data_dir, r->from);
+    if (access(r->from_dir, F_OK) < 0)
+        return fail(E_NOT_FOUND, "there is no sandbox %s to copy", r->from);
+    return s->o.uid_ranges ? range_read(s->o.data_dir, r->from, &r->from_uid_base) : 0;
 }
 
 static err fill_request(struct makers *s, const struct parent_message *m, struct maker_request *r)
@@ -190,6 +153,8 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         memcpy(r->packages, m->image.packages, sizeof r->packages);
         snprintf(r->allow_images, sizeof r->allow_images, "%s", s->o.allow_images);
     }
+    if (m->verb == PARENT_SANDBOX_FORK)
+        TRY(fill_source(s, &m->sandbox, r));
     snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
     snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
     if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >=
@@ -346,7 +311,8 @@ static int by_name(const void *a, const void *b)
 /* Sessions' sandboxes, and what is left of a build whose maker died. */
 static bool is_listed(const struct makers *s, const char *id)
 {
-    return id_valid(str_of(id), "sess") || (id_valid(str_of(id), BUILD_ID) && !is_busy(s, id));
+    return id_valid(str_of(id), "sess") ||
+           (id_valid(str_of(id), MAKERS_BUILD_ID) && !is_busy(s, id));
 }
 
 /* R35: the ids there are, in order; *out is an array of ID_MAX-byte names. */
@@ -416,9 +382,7 @@ void makers_request(struct makers *s, const struct parent_message *m, int64_t no
         answer_fits(s, m);
         return;
     }
-    err e = makers_check(m->verb, &m->sandbox.spec);
-    if (!e && m->verb == PARENT_IMAGE_PREPARE)
-        e = check_packages(&m->image);
+    err e = makers_check_message(m);
     if (!e && s->waiting_count >= WAITING_MAX)
         e = fail(E_UNAVAILABLE, "%u sandbox requests wait already", s->waiting_count);
     if (e) {
@@ -459,11 +423,9 @@ static void finish_destroy(const struct makers *s, const char *id)
 static void log_verb(const struct maker *k, const struct parent_message *reply, int64_t now_ms)
 {
     static const char *const words[] = {
-        [PARENT_SANDBOX_CREATE] = "created",
-        [PARENT_SANDBOX_START] = "started",
-        [PARENT_SANDBOX_STOP] = "stopped",
-        [PARENT_SANDBOX_DESTROY] = "destroyed",
-        [PARENT_IMAGE_PREPARE] = "used to make an image",
+        [PARENT_SANDBOX_CREATE] = "created", [PARENT_SANDBOX_START] = "started",
+        [PARENT_SANDBOX_STOP] = "stopped",   [PARENT_SANDBOX_DESTROY] = "destroyed",
+        [PARENT_SANDBOX_FORK] = "copied",    [PARENT_IMAGE_PREPARE] = "used to make an image",
     };
     uint32_t verb = k->request.verb;
     if (verb == PARENT_SANDBOX_STATS)

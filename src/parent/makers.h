@@ -12,6 +12,7 @@
 #include "parent/request.h"
 
 #define MAKERS_MAX 8
+#define MAKERS_BUILD_ID "build" /* prefix of the sandboxes in which images are made */
 #define MAKER_TIMEOUT_MS 120000
 #define MAKER_IMAGE_TIMEOUT_MS PARENT_IMAGE_TIMEOUT_MS
 
@@ -54,5 +55,7 @@ int64_t makers_tick(struct makers *s, int64_t now_ms);
 void makers_forget(struct makers *s);
 /* E_INVALID unless the request is one we would pass to a provider (exported for tests). */
 err makers_check(uint32_t verb, const struct sandbox_spec *spec);
+/* The same of the whole message. */
+err makers_check_message(const struct parent_message *m);
 
 #endif

@@ -277,6 +277,7 @@ static const struct {
     {PARENT_SANDBOX_STOP, true, false, on_sandbox},
     {PARENT_SANDBOX_DESTROY, true, false, on_sandbox},
     {PARENT_SANDBOX_STATS, true, false, on_sandbox},
+    {PARENT_SANDBOX_FORK, true, false, on_sandbox},
     {PARENT_SANDBOX_FITS, true, false, on_sandbox},
     {PARENT_SANDBOX_LIST, true, false, on_sandbox},
     {PARENT_IMAGE_PREPARE, true, false, on_sandbox},

@@ -35,6 +35,10 @@ enum parent_verb {
     PARENT_SANDBOX_STOP,    /* sandbox.spec, sandbox.grace_ms */
     PARENT_SANDBOX_DESTROY, /* sandbox.spec */
     PARENT_SANDBOX_STATS,   /* sandbox.spec → reply status_of */
+    /* sandbox.spec (not there yet; image "": that of the other), sandbox.from: a session's or a
+       snapshot's id → reply sandbox.live: it ran. With a snapshot's id in spec this makes a
+       snapshot; DESTROY removes it */
+    PARENT_SANDBOX_FORK,
     /* sandbox.spec.memory_mib: would it fit beside what runs? (R51) Reserves nothing */
     PARENT_SANDBOX_FITS,
     /* image.spec (id: build_…, image: what to start from), image.packages → reply image.spec.image:
@@ -80,6 +84,8 @@ struct parent_sandbox {
     struct sandbox_spec spec;
     uint32_t grace_ms;
     char socket[108];
+    char from[ID_MAX]; /* FORK */
+    bool live;         /* reply to FORK */
 };
 
 struct parent_image {

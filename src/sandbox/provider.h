@@ -18,6 +18,8 @@
 
 #define SANDBOX_IMAGE_MAX 256
 #define SANDBOX_REASON_MAX 256
+/* Prefix of a snapshot's id: a sandbox that never starts, only lends its files to others. */
+#define SANDBOX_SNAPSHOT_ID "snap"
 #define SANDBOX_MEMORY_MIB 512 /* of a sandbox that asks for nothing else */
 
 /* A fixed, validated request: it crosses from control to the parent as it stands. */
@@ -96,6 +98,11 @@ struct sandbox_provider {
     err (*stop)(const struct sandbox_spec *, const struct sandbox_place *, uint32_t grace_ms);
     /* Stopped and every trace removed: folder, mounts, cgroups. Idempotent. */
     err (*destroy)(const struct sandbox_spec *, const struct sandbox_place *);
+    /* create() with the files of another sandbox of the same image (or image "") as they are now.
+       `from` may run: its processes rest meanwhile. E_CONFLICT when it is there already; what is
+       half made when it fails or dies counts as not there. *out_live: the other one ran. */
+    err (*fork)(const struct sandbox_spec *, const struct sandbox_place *, const char *from_id,
+                const struct sandbox_place *from, bool *out_live);
     err (*status)(const struct sandbox_spec *, const struct sandbox_place *,
                   struct sandbox_status *out);
     /* Whether the sandbox in this folder runs, or a verb is at work on it. Never waits. */

@@ -223,6 +223,18 @@ err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session
     return failed;
 }
 
+err sandboxes_fork(struct sandboxes *s, const char *tenant, const char *from, const char *session,
+                   const char *environment_json, bool *out_live)
+{
+    struct parent_message m = {.verb = PARENT_SANDBOX_FORK};
+    fill_spec(&m.sandbox.spec, tenant, session, environment_json);
+    m.sandbox.spec.image[0] = 0; /* whatever that one lies on */
+    snprintf(m.sandbox.from, sizeof m.sandbox.from, "%s", from);
+    TRY(parent_call(s->parent, &m, NULL));
+    *out_live = m.sandbox.live;
+    return 0;
+}
+
 err sandboxes_fit(struct sandboxes *s, const char *environment_json)
 {
     struct parent_message m = {.verb = PARENT_SANDBOX_FITS};

@@ -226,6 +226,36 @@ for (const [who, uid] of users) {
             assert.deepEqual(readdirSync(path.join(cli.data, "sandboxes")), []);
         });
 
+        test("snapshot and fork: the files of one that runs, then on their own", async () => {
+            const script = "echo one >f; chmod 600 f; rm /etc/shells; (while :; do echo x >>busy; done) >/dev/null 2>&1 </dev/null &";
+            assert.equal((await cli.do("run", ["--keep", "--name", "model"], ["sh", "-c", script])).status, 0);
+            const kept = await cli.do("snapshot", ["model", "before"]);
+            assert.deepEqual([kept.status, kept.stdout], [0, "before made\n"], kept.stderr);
+            assert.equal((await cli.do("exec", ["model"], ["sh", "-c", "echo two >f"])).status, 0);
+            for (const [from, name, content] of [["model", "now", "two"], ["before", "then", "one"]]) {
+                const made = await cli.do("fork", [from, name]);
+                assert.deepEqual([made.status, made.stdout], [0, `${name} made\n`], made.stderr);
+                const read = await cli.do("exec", [name], ["sh", "-c", "cat f; stat -c %a f; ls /etc/shells; test -s busy && echo busy"]);
+                assert.equal(read.stdout, `${content}\n600\nbusy\n`);
+            }
+            const listed = (await cli.do("ls", ["--json"])).stdout.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+            assert.deepEqual(Object.fromEntries(listed.map(({ name, state }) => [name, state])),
+                { model: "running", before: "snapshot", now: "running", then: "running" });
+            for (const [verb, args, why] of [
+                ["fork", ["nothing", "x"], /no sandbox or snapshot nothing/], ["snapshot", ["before", "x"], /no sandbox before/],
+                ["fork", ["model", "now"], /sandbox or a snapshot now already/], ["snapshot", ["model", "then"], /sandbox or a snapshot then already/],
+                ["fork", ["model", "../x"], /no name for a sandbox/], ["exec", ["before"], /no sandbox before/],
+            ]) {
+                const refused = await cli.do(verb, args, verb === "exec" ? ["true"] : undefined);
+                assert.notEqual(refused.status, 0);
+                assert.match(refused.stderr, why);
+            }
+            assert.equal((await cli.do("rm", ["model"])).status, 0);
+            assert.equal((await cli.do("exec", ["now"], ["cat", "f"])).stdout, "two\n", "it needs its model no more");
+            assert.match((await cli.do("rm", ["all"])).stdout, /before removed/);
+            assert.deepEqual(readdirSync(path.join(cli.data, "sandboxes")), []);
+        });
+
         test("names: letters, digits and . _ -, forty at most, none that means something else", async () => {
             for (const name of ["", "../x", "a/b", "-x", ".x", "all", "sess_x", "a".repeat(41), "a b", "é"]) {
                 const done = await cli.do("run", [`--name=${name}`], ["true"]);

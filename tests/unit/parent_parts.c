@@ -338,6 +338,33 @@ static void every_field_of_a_sandbox_request_is_checked(void **state)
     assert_int_equal(makers_check(PARENT_SANDBOX_CREATE, &s), E_INVALID);
 }
 
+static void copies_are_checked_on_both_sides(void **state)
+{
+    (void)state;
+    struct parent_message m = {.verb = PARENT_SANDBOX_FORK, .sandbox.spec = good_spec()};
+    static const char snapshot[] = "snap_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    snprintf(m.sandbox.from, ID_MAX, "%s", snapshot);
+    assert_int_equal(makers_check_message(&m), 0);
+    m.sandbox.spec.image[0] = 0; /* that of the other */
+    assert_int_equal(makers_check_message(&m), 0);
+    snprintf(m.sandbox.from, ID_MAX, "%s", m.sandbox.spec.id);
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    snprintf(m.sandbox.spec.id, ID_MAX, "%s", snapshot);
+    assert_int_equal(makers_check_message(&m), 0);
+    static const char *const bad[] = {"", "../x", "snap_../../x",
+                                      "tenant_01ARZ3NDEKTSV4RRFFQ69G5FAV"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(m.sandbox.from, ID_MAX, "%s", bad[i]);
+        assert_int_equal(makers_check_message(&m), E_INVALID);
+    }
+    memset(m.sandbox.from, 'A', sizeof m.sandbox.from);
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    /* A snapshot never runs. */
+    assert_int_equal(makers_check(PARENT_SANDBOX_DESTROY, &m.sandbox.spec), 0);
+    assert_int_equal(makers_check(PARENT_SANDBOX_START, &m.sandbox.spec), E_INVALID);
+    assert_int_equal(makers_check(PARENT_SANDBOX_CREATE, &m.sandbox.spec), E_INVALID);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -358,6 +385,7 @@ int main(void)
         TEST(with_several_tenants_environment_keys_are_only_wiped),
         TEST(a_credential_is_opened_for_a_session_only),
         TEST(every_field_of_a_sandbox_request_is_checked),
+        TEST(copies_are_checked_on_both_sides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "sandbox/linux/cgroup.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
 
 #include <errno.h>
@@ -419,19 +420,25 @@ static const char *v2_group(const struct state_run *run)
     return NULL;
 }
 
-/* The kernel announces it by POLLPRI; what it says is read anew each time. */
+/* The kernel announces a change by POLLPRI, until the file is read again through the same
+   descriptor. The looks in between are for kernels that forget to. */
 static bool wait_frozen(const char *dir)
 {
-    char path[STATE_PATH_MAX + 16];
+    char path[STATE_PATH_MAX + 16], text[256];
     snprintf(path, sizeof path, "%s/cgroup.events", dir);
     AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
-    for (int left_ms = FREEZE_WAIT_MS; fd >= 0 && left_ms > 0; left_ms -= FREEZE_LOOK_MS) {
-        if (read_keyed(dir, "cgroup.events", "frozen") == 1)
+    int64_t until = clock_monotonic_ms(clock_real()) + FREEZE_WAIT_MS;
+    while (fd >= 0) {
+        ssize_t n = pread(fd, text, sizeof text - 1, 0);
+        text[n > 0 ? n : 0] = 0;
+        if (strstr(text, "frozen 1"))
             return true;
+        if (clock_monotonic_ms(clock_real()) >= until)
+            return false;
         struct pollfd p = {.fd = fd, .events = POLLPRI};
-        poll(&p, 1, FREEZE_LOOK_MS); /* one before we opened the file was for nobody */
+        poll(&p, 1, FREEZE_LOOK_MS);
     }
-    return read_keyed(dir, "cgroup.events", "frozen") == 1;
+    return false;
 }
 
 err cgroup_freeze(const struct state_run *run, bool *out_frozen)
@@ -450,6 +457,11 @@ err cgroup_freeze(const struct state_run *run, bool *out_frozen)
     }
     *out_frozen = true;
     return 0;
+}
+
+bool cgroup_can_freeze(const struct state_run *run)
+{
+    return v2_group(run) != NULL;
 }
 
 void cgroup_thaw(const struct state_run *run)

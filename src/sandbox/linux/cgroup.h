@@ -55,6 +55,7 @@ void cgroup_usage(const struct state_run *run, struct cgroup_usage *out);
    on). */
 err cgroup_freeze(const struct state_run *run, bool *out_frozen);
 void cgroup_thaw(const struct state_run *run);
+bool cgroup_can_freeze(const struct state_run *run);
 /* Removes the groups recorded in `run` and those that bear this id wherever we would make them
    (left by a maker that died before it could record). Whatever still runs in them is killed. */
 err cgroup_remove(const char *id, const struct state_run *run);

@@ -14,7 +14,10 @@
 #include "sandbox/linux/image_host.h"
 #include "sandbox/linux/init.h"
 #include "sandbox/linux/inside.h"
+#include "sandbox/linux/layer.h"
+#include "sandbox/linux/limits.h"
 #include "sandbox/linux/probe.h"
+#include "sandbox/linux/rest.h"
 #include "sandbox/linux/userns.h"
 #include "sandbox/state.h"
 
@@ -28,14 +31,12 @@
 
 #define DEFAULT_PIDS 256
 #define HELLO_WAIT_MS 20000
-#define DISK_FILE "disk.img"
 #define AGENT_BACKLOG 256 /* connections that may wait while pi-hands is busy */
 
 /* ---- create ---- */
 
-static err check_spec(const struct sandbox_spec *spec)
+static err check_limits(const struct sandbox_spec *spec)
 {
-    TRY(image_name_check(spec->image));
     if (spec->disk_mib > 0 && spec->disk_mib < DISK_MIN_MIB)
         return fail(E_INVALID, "a sandbox needs at least %d MiB of disk, not %u", DISK_MIN_MIB,
                     spec->disk_mib);
@@ -62,17 +63,57 @@ static err hold_image(const struct sandbox_spec *spec, const struct sandbox_plac
     return is_host(spec) ? 0 : image_hold(place->images, spec->image, spec->id, &image);
 }
 
-static err linux_create(const struct sandbox_spec *spec, const struct sandbox_place *place)
+/* Only its owner looks inside, but control passes through to the agent socket. */
+static err make_dir(const struct sandbox_place *place, int *out_lock)
 {
-    TRY(check_spec(spec));
-    /* Only its owner looks inside, but control passes through to the agent socket. */
     if (mkdir(place->dir, 0711) == 0 ? chmod(place->dir, 0711) < 0 : errno != EEXIST)
         return fail_errno("make the sandbox folder %s", place->dir);
+    return state_lock(place->dir, out_lock);
+}
+
+/* There while a fork is under way: what else is there is then half made. */
+#define HALF_MADE "half-made"
+
+static bool has(const struct sandbox_place *place, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", place->dir, name);
+    return lstat(path, &st) == 0;
+}
+
+static err remove_files(void *arg, uint64_t *out)
+{
+    char path[PATH_MAX];
+    (void)out;
+    snprintf(path, sizeof path, "%s/" LAYER_FOLDER, (const char *)arg);
+    TRY(tree_remove(path));
+    snprintf(path, sizeof path, "%s/" LAYER_DISK, (const char *)arg);
+    return unlink(path) < 0 && errno != ENOENT ? fail_errno("remove %s", path) : 0;
+}
+
+/* Of a fork that failed. */
+static err remove_half_made(const struct sandbox_place *place)
+{
+    char path[PATH_MAX];
+    uint64_t none;
+    if (!has(place, HALF_MADE))
+        return 0;
+    TRY(userns_call(remove_files, (void *)(uintptr_t)place->dir, &none));
+    snprintf(path, sizeof path, "%s/" HALF_MADE, place->dir);
+    return unlink(path) < 0 ? fail_errno("remove %s", path) : 0;
+}
+
+static err linux_create(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    TRY(image_name_check(spec->image));
+    TRY(check_limits(spec));
     AUTO_FD lock = -1;
-    TRY(state_lock(place->dir, &lock));
+    TRY(make_dir(place, &lock));
     struct sandbox_spec made;
     err e = state_read_spec(place->dir, &made);
     if (e == E_NOT_FOUND) {
+        TRY(remove_half_made(place));
         TRY(hold_image(spec, place));
         return state_write_spec(place->dir, spec);
     }
@@ -159,42 +200,6 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
     return state_write_run(place->dir, run);
 }
 
-/* R51: what was asked for and cannot be had is refused, or at least told. `missing`: CGROUP_NO_…; a
-   limit nobody asked for only makes `enforced` false. */
-static err settle_limits(const struct sandbox_spec *spec, const struct sandbox_place *place,
-                         unsigned missing, bool disk_missing, struct state_run *run)
-{
-    AUTO_BUF names = {0}, asked = {0};
-    const struct {
-        bool missing, asked;
-        const char *name;
-    } limits[] = {
-        {missing & CGROUP_NO_MEMORY, spec->memory_mib > 0, "memory"},
-        {missing & CGROUP_NO_PIDS, spec->pids > 0, "processes"},
-        {missing & CGROUP_NO_CPU, spec->cpu_milli > 0, "cpu"},
-        {disk_missing, true, "disk"},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        if (limits[i].missing)
-            buf_printf(&names, " %s", limits[i].name);
-        if (limits[i].missing && limits[i].asked)
-            buf_printf(&asked, " %s", limits[i].name);
-    }
-    run->limits_enforced = names.n == 0;
-    run->limits_reason[0] = 0;
-    if (names.n > 0)
-        snprintf(run->limits_reason, sizeof run->limits_reason,
-                 "nothing limits:%s; run the service as root, or for all but disk with a delegated "
-                 "cgroup (systemd: Delegate=yes)",
-                 names.p);
-    if (asked.n > 0 && !place->allow_unenforced)
-        return fail_as(E_INVALID, "limits_not_enforced",
-                       "nothing can limit this here:%s. Leave the limit out, run the service as "
-                       "root, or allow it with --allow-unenforced-limits",
-                       asked.p);
-    return 0;
-}
-
 static err make_groups(const struct sandbox_spec *spec, const struct sandbox_place *place,
                        struct boot *b, struct state_run *run)
 {
@@ -204,7 +209,7 @@ static err make_groups(const struct sandbox_spec *spec, const struct sandbox_pla
         .cpu_milli = spec->cpu_milli,
     };
     unsigned missing = cgroup_make(spec->id, &limits, run);
-    TRY(settle_limits(spec, place, missing, spec->disk_mib > 0 && !b->root.disk, run));
+    TRY(limits_settle(spec, place, missing, spec->disk_mib > 0 && !b->root.disk, run));
     return cgroup_open(run, &b->door);
 }
 
@@ -226,25 +231,6 @@ static err boot_steps(const struct sandbox_spec *spec, const struct sandbox_plac
     return hands_hello(place->socket, HELLO_WAIT_MS);
 }
 
-/* Once on a disk of its own, always there: that is where its files are. */
-static err prepare_disk(const struct sandbox_spec *spec, const struct sandbox_place *place,
-                        const char *disk, bool *out_on_disk)
-{
-    *out_on_disk = access(disk, F_OK) == 0;
-    if (spec->disk_mib == 0 || *out_on_disk)
-        return 0;
-    err e = userns_is_privileged() ? disk_probe() : fail(E_UNAVAILABLE, "it needs root");
-    if (e && place->allow_unenforced)
-        return 0;
-    if (e)
-        return fail_as(E_INVALID, "limits_not_enforced",
-                       "disk space cannot be limited here: %s. Leave the limit out, or allow it "
-                       "with --allow-unenforced-limits",
-                       err_text());
-    *out_on_disk = true;
-    return disk_make(disk, spec->disk_mib);
-}
-
 static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place *place,
                      struct boot *b, struct state_run *run)
 {
@@ -260,10 +246,10 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
     image_meta_env(meta, env);
     b->env = env;
     TRY(image_host_use(place->images, place->runtime, spec->id, &host));
-    snprintf(fs_dir, sizeof fs_dir, "%s/fs", place->dir);
-    snprintf(disk, sizeof disk, "%s/" DISK_FILE, place->dir);
+    snprintf(fs_dir, sizeof fs_dir, "%s/" LAYER_FOLDER, place->dir);
+    snprintf(disk, sizeof disk, "%s/" LAYER_DISK, place->dir);
     bool on_disk = false;
-    TRY(prepare_disk(spec, place, disk, &on_disk));
+    TRY(limits_prepare_disk(spec, place, disk, &on_disk));
     b->privileged = userns_is_privileged();
     b->uid_base = place->uid_base;
     b->root = (struct root_plan){.fs_dir = fs_dir,
@@ -313,6 +299,8 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
     TRY(check_made(spec, place));
     struct state_run run;
     if (read_started(place->dir, &run, &init)) {
+        if (init >= 0)
+            rest_end(place->dir, &run, init); /* of a maker that died */
         if (init >= 0 && access(place->socket, F_OK) == 0)
             return hands_hello(place->socket, HELLO_WAIT_MS);
         if (init >= 0) /* somebody removed the socket: it cannot be reached any more */
@@ -322,6 +310,86 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
     const struct ledger ledger = ledger_of(place);
     TRY(ledger_reserve(&ledger, spec->id, sandbox_memory_mib(spec)));
     return boot_sandbox(spec, place);
+}
+
+/* ---- fork ---- */
+
+/* Locked, and at rest if it runs. */
+static err copy_from(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                     const struct sandbox_place *from, bool *out_live)
+{
+    AUTO_FD init = -1;
+    struct state_run run;
+    char disk[PATH_MAX];
+    bool on_disk = false;
+    snprintf(disk, sizeof disk, "%s/" LAYER_DISK, place->dir);
+    TRY(limits_prepare_disk(spec, place, disk, &on_disk));
+    read_started(from->dir, &run, &init);
+    if (init >= 0)
+        TRY(rest_begin(from->dir, &run, init));
+    err e = layer_copy(
+        &(struct layer){.dir = from->dir,
+                        .uid_base = from->uid_base,
+                        .mounted = init >= 0,
+                        .on_disk = has(from, LAYER_DISK)},
+        &(struct layer){.dir = place->dir, .uid_base = place->uid_base, .on_disk = on_disk});
+    struct err_slot why;
+    err_save(&why);
+    if (init >= 0)
+        rest_end(from->dir, &run, init);
+    *out_live = init >= 0;
+    return e ? err_restore(&why) : 0;
+}
+
+static err fork_locked(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                       const char *from_id, const struct sandbox_place *from, bool *out_live)
+{
+    AUTO_FD lock = -1;
+    struct sandbox_spec other, made = *spec;
+    TRY(state_lock(from->dir, &lock));
+    TRY(state_read_spec(from->dir, &other));
+    if (spec->image[0] && strcmp(other.image, spec->image) != 0)
+        return fail(E_INVALID, "the files of %s lie on the image %s, not on %s", from_id,
+                    other.image, spec->image);
+    memcpy(made.image, other.image, sizeof made.image);
+    if (!is_host(&made))
+        TRY(image_hold_same(place->images, made.image, from_id, made.id));
+    TRY(copy_from(&made, place, from, out_live));
+    TRY(state_write_spec(place->dir, &made)); /* from here on it is there */
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/" HALF_MADE, place->dir);
+    return unlink(path) < 0 ? fail_errno("remove %s", path) : 0;
+}
+
+static err mark_half_made(const struct sandbox_place *place)
+{
+    char path[PATH_MAX];
+    TRY(remove_half_made(place));
+    if (has(place, LAYER_FOLDER) || has(place, LAYER_DISK))
+        return fail(E_CONFLICT, "there are files in %s already", place->dir);
+    snprintf(path, sizeof path, "%s/" HALF_MADE, place->dir);
+    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return fd < 0 ? fail_errno("make %s", path) : 0;
+}
+
+static err linux_fork(const struct sandbox_spec *spec, const struct sandbox_place *place,
+                      const char *from_id, const struct sandbox_place *from, bool *out_live)
+{
+    AUTO_FD lock = -1;
+    struct sandbox_spec made;
+    TRY(check_limits(spec));
+    TRY(make_dir(place, &lock));
+    if (state_read_spec(place->dir, &made) == 0)
+        return fail(E_CONFLICT, "sandbox %s exists already", spec->id);
+    TRY(mark_half_made(place));
+    err e = fork_locked(spec, place, from_id, from, out_live);
+    if (!e)
+        return 0;
+    struct err_slot why;
+    err_save(&why);
+    remove_half_made(place);
+    image_release(place->images, spec->id);
+    return err_restore(&why);
 }
 
 /* ---- stop, destroy, status ---- */
@@ -395,12 +463,12 @@ static err disk_use(const struct sandbox_place *place, uint64_t *out)
 {
     char path[PATH_MAX];
     struct stat st;
-    snprintf(path, sizeof path, "%s/" DISK_FILE, place->dir);
+    snprintf(path, sizeof path, "%s/" LAYER_DISK, place->dir);
     if (stat(path, &st) == 0) {
         *out = (uint64_t)st.st_blocks * 512;
         return 0;
     }
-    snprintf(path, sizeof path, "%s/fs", place->dir);
+    snprintf(path, sizeof path, "%s/" LAYER_FOLDER, place->dir);
     return userns_call(measure, path, out);
 }
 
@@ -471,6 +539,7 @@ const struct sandbox_provider sandbox_linux = {
     .start = linux_start,
     .stop = linux_stop,
     .destroy = linux_destroy,
+    .fork = linux_fork,
     .status = linux_status,
     .lives = linux_lives,
     .listen = linux_listen,
