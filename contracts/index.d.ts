@@ -1072,6 +1072,16 @@ export interface Operations {
         status: 200;
         reply: string;
     };
+    /** Open a terminal in a session's sandbox */
+    openSessionShell: {
+        method: "POST";
+        path: "/v1/sessions/{id}/shell";
+        params: { "id": SessionId };
+        query: {  };
+        body: undefined;
+        status: 101;
+        reply: undefined;
+    };
     /** Sandbox metrics for Prometheus */
     getMetrics: {
         method: "GET";

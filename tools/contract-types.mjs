@@ -71,7 +71,7 @@ function operationOf(contract, path, method, item) {
     const parameters = [...(item.parameters ?? []), ...(operation.parameters ?? [])].map(resolve);
     const of = (where) => parameters.filter((one) => one.in === where).map((one) =>
         `${JSON.stringify(one.name)}${one.required ? "" : "?"}: ${typeOf(one.schema ?? bodyOf(one))}`).join("; ");
-    const [status, reply] = Object.entries(operation.responses).find(([code]) => code.startsWith("2"));
+    const [status, reply] = Object.entries(operation.responses).find(([code]) => /^2|^101$/.test(code));
     const body = bodyOf(operation.requestBody), result = bodyOf(resolve(reply));
     return [
         ...comment(operation.summary, "    "),

@@ -17,6 +17,7 @@ extern const struct route
     routes_session_update[],
     routes_session_views[],
     routes_sessions[],
+    routes_shell[],
     routes_stream[],
     routes_workspace[];
 
@@ -34,6 +35,7 @@ const struct route *const api_routes[] = {
     routes_session_update,
     routes_session_views,
     routes_sessions,
+    routes_shell,
     routes_stream,
     routes_workspace,
     NULL,

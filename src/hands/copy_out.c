@@ -63,10 +63,7 @@ static void put_head(char *at, enum frame_type type, size_t payload)
 
 static err queue(struct copy *c, enum frame_type type, struct str payload)
 {
-    char head[FRAME_HEAD];
-    put_head(head, type, payload.n);
-    buf_add(&c->out, head, sizeof head);
-    buf_add_str(&c->out, payload);
+    frame_add(&c->out, type, payload);
     return c->out.n >= FLUSH_BYTES ? flush(c) : 0;
 }
 

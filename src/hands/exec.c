@@ -40,15 +40,6 @@ static int64_t now_ms(void)
     return clock_monotonic_ms(clock_real());
 }
 
-static void queue_frame(struct exec *x, enum frame_type type, struct str payload)
-{
-    uint32_t length = (uint32_t)payload.n + 1;
-    for (int i = 0; i < 4; i++)
-        buf_add_char(&x->to_peer, (char)(length >> 8 * i & 0xff));
-    buf_add_char(&x->to_peer, (char)type);
-    buf_add_str(&x->to_peer, payload);
-}
-
 /* A NULL-terminated array that borrows from the JSON; NULL when it is no array of 1 to ARGS_MAX
  * strings. */
 static char **string_array(const json_t *array)
@@ -206,7 +197,7 @@ static void read_child(struct exec *x, int *fd, enum frame_type type)
     if (x->exited)
         x->quiet_at = now_ms() + QUIET_MS;
     if (x->fd >= 0)
-        queue_frame(x, type, (struct str){bytes, (size_t)n});
+        frame_add(&x->to_peer, type, (struct str){bytes, (size_t)n});
 }
 
 static void write_child(struct exec *x)

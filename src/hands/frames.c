@@ -20,21 +20,42 @@ static err check_header(uint32_t length, unsigned char type)
     return 0;
 }
 
+err frame_check_payload(struct str bytes, uint32_t max)
+{
+    if (bytes.n >= 4 && le32(bytes.p) > max + 1)
+        return fail(E_INVALID, "a frame of %u bytes: at most %u are allowed here", le32(bytes.p),
+                    max + 1);
+    return 0;
+}
+
+static void write_header(unsigned char header[HEADER_BYTES], enum frame_type type, size_t payload)
+{
+    uint32_t length = (uint32_t)payload + 1;
+    for (int i = 0; i < 4; i++)
+        header[i] = (unsigned char)(length >> 8 * i & 0xff);
+    header[4] = (unsigned char)type;
+}
+
+void frame_add(struct buf *out, enum frame_type type, struct str payload)
+{
+    unsigned char header[HEADER_BYTES];
+    write_header(header, type, payload.n);
+    buf_add(out, header, sizeof header);
+    buf_add_str(out, payload);
+}
+
 err frame_write(int fd, enum frame_type type, struct str payload)
 {
     if (payload.n >= FRAME_MAX)
         return fail(E_TOO_LARGE, "a frame of %zu bytes: at most %u fit", payload.n, FRAME_MAX - 1);
-    uint32_t length = (uint32_t)payload.n + 1;
-    unsigned char header[HEADER_BYTES] = {[4] = (unsigned char)type};
-    for (int i = 0; i < 4; i++)
-        header[i] = (unsigned char)(length >> 8 * i & 0xff);
     if (payload.n > FRAME_CHUNK) {
+        unsigned char header[HEADER_BYTES];
+        write_header(header, type, payload.n);
         TRY(fd_write_full(fd, header, sizeof header));
         return fd_write_full(fd, payload.p, payload.n);
     }
     AUTO_BUF whole = {0}; /* one write, so that small frames make one packet */
-    buf_add(&whole, header, sizeof header);
-    buf_add_str(&whole, payload);
+    frame_add(&whole, type, payload);
     return fd_write_full(fd, whole.p, whole.n);
 }
 

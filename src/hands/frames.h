@@ -96,6 +96,11 @@ struct frame {
     struct str payload; /* points into the input */
 };
 bool frame_parse(struct str bytes, struct frame *out, size_t *out_used, err *out_err);
+/* For conversations with short frames: E_INVALID as soon as the one that begins here claims to hold
+   more, so that nobody waits for it, or holds what came of it. */
+err frame_check_payload(struct str bytes, uint32_t max);
+/* Appends a whole frame to what is to be sent. */
+void frame_add(struct buf *out, enum frame_type type, struct str payload);
 
 /* COPY_OUT */
 #define COPY_ENTRY_BYTES 72   /* before the path */

@@ -184,6 +184,34 @@ static err check_idempotency_key(struct http_exchange *x)
     return idempotency_key_read(x->ctx.arena, value, &x->idempotency_key);
 }
 
+/* Whether a comma-separated list holds the token, in any case. */
+static bool list_has(struct str list, const char *token)
+{
+    struct str part;
+    size_t n = strlen(token);
+    while (str_split(&list, ',', &part)) {
+        while (part.n && (part.p[0] == ' ' || part.p[0] == '\t'))
+            part = (struct str){part.p + 1, part.n - 1};
+        while (part.n && (part.p[part.n - 1] == ' ' || part.p[part.n - 1] == '\t'))
+            part.n--;
+        if (part.n == n && strncasecmp(part.p, token, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static err check_upgrade(struct http_exchange *x)
+{
+    const char *wanted = x->ctx.route->upgrade;
+    if (wanted == NULL || (list_has(ctx_header(&x->ctx, "Connection"), "upgrade") &&
+                           list_has(ctx_header(&x->ctx, "Upgrade"), wanted)))
+        return 0;
+    reply_header(&x->ctx, "Upgrade", wanted);
+    return fail_as(E_INVALID, "upgrade_required",
+                   "this endpoint leaves HTTP: it needs Connection: Upgrade and Upgrade: %s",
+                   wanted);
+}
+
 err door_admit(struct http_exchange *x, const struct http_auth *auth)
 {
     struct ctx *ctx = &x->ctx;
@@ -200,7 +228,8 @@ err door_admit(struct http_exchange *x, const struct http_auth *auth)
     if (ctx->route->list)
         TRY(page_read(x));
     TRY(check_idempotency_key(x));
-    return check_body(x);
+    TRY(check_body(x));
+    return check_upgrade(x);
 }
 
 err door_body(struct http_exchange *x)

@@ -27,7 +27,8 @@ struct http_reply {
     const char *content_type; /* NULL: no body */
     struct str body;          /* in the arena */
     struct reply_field *fields, **fields_end;
-    struct http_stream *stream; /* instead of body; the exchange's until the library has it */
+    struct http_stream *stream;     /* instead of body; the exchange's until the library has it */
+    struct http_upgraded *upgraded; /* likewise, until it began */
 };
 
 enum exchange_phase {
@@ -111,5 +112,8 @@ struct idempotency *http_idempotency(struct http_server *server);
 struct http_stream *http_stream_new(struct http_exchange *x, struct http_source source,
                                     bool heartbeats);
 void http_stream_free(struct http_stream *s); /* runs source.closed */
+
+/* upgrade.c */
+void http_upgraded_drop(struct http_upgraded *u); /* one that never began */
 
 #endif

@@ -11,7 +11,7 @@
 static const char *const single_fields[] = {
     "Host",         "Content-Length",  "Transfer-Encoding", "Authorization",
     "Content-Type", "Idempotency-Key", "Last-Event-ID",     "X-Request-Id",
-    "Expect",       "Origin",
+    "Expect",       "Origin",          "Upgrade",
 };
 #define SINGLE_COUNT (sizeof single_fields / sizeof single_fields[0])
 

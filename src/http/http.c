@@ -122,6 +122,8 @@ static struct MHD_Response *make_response(struct http_exchange *x)
     struct MHD_Response *r;
     if (reply->stream)
         r = stream_response(reply->stream);
+    else if (reply->upgraded)
+        r = upgrade_response(reply->upgraded);
     else
         r = MHD_create_response_from_buffer(reply->body.n, (void *)reply->body.p,
                                             MHD_RESPMEM_PERSISTENT);
@@ -149,7 +151,7 @@ static bool is_stopping(struct http_server *server)
 static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection *connection)
 {
     x->phase = PHASE_REPLY;
-    x->close_after |= is_stopping(x->server);
+    x->close_after |= is_stopping(x->server) && !x->reply.upgraded;
     if (x->reply.stream)
         stream_attach(x->reply.stream, connection);
     struct MHD_Response *r = make_response(x);
@@ -337,6 +339,7 @@ static err check_options(const struct http_options *o)
             assert(!row->idempotent ||
                    (o->db && row->where == HTTP_WORKER && row->scope != SCOPE_NONE));
             assert(row->scope == SCOPE_NONE || o->authenticate);
+            assert(!row->upgrade || (!row->idempotent && row->body_max == 0));
         }
     if ((o->tls_cert_pem != NULL) != (o->tls_key_pem != NULL))
         return fail(E_INVALID, "TLS needs both a certificate and a key");
@@ -371,7 +374,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *server)
     if (o->tls_cert_pem == NULL)
         tls[0] = tls[2];
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     MHD_USE_ERROR_LOG | (o->tls_cert_pem ? MHD_USE_TLS : 0);
+                     MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG | (o->tls_cert_pem ? MHD_USE_TLS : 0);
     return MHD_start_daemon(
         flags, 0, NULL, NULL, on_request, server, /* */
         MHD_OPTION_EXTERNAL_LOGGER, on_library_log, NULL, MHD_OPTION_LISTEN_SOCKET, listener,
@@ -393,6 +396,7 @@ static void server_free(struct http_server *server)
     workers_free(server->workers);
     idempotency_free(server->idempotency);
     pthread_cond_destroy(&server->pulse_stop);
+    pthread_cond_destroy(&server->upgraded_fewer);
     pthread_cond_destroy(&server->exchanges_fewer);
     pthread_mutex_destroy(&server->streams_lock);
     pthread_mutex_destroy(&server->exchanges_lock);
@@ -411,6 +415,7 @@ err http_start(const struct http_options *options, struct http_server **out)
     pthread_mutex_init(&server->streams_lock, NULL);
     cond_init(&server->exchanges_fewer);
     cond_init(&server->pulse_stop);
+    cond_init(&server->upgraded_fewer);
     server->workers = workers_new("http-", server->options.workers, server->options.queue_max);
     server->idempotency = idempotency_new(options->db);
     server->daemon = start_daemon(server);
@@ -444,11 +449,13 @@ void http_stop(struct http_server *server, int64_t grace_ms)
     CHECK(server, SERVER_MAGIC);
     AUTO_FD listener = MHD_quiesce_daemon(server->daemon);
     streams_end(server);
+    upgrades_end(server);
     pthread_join(server->pulse, NULL);
     wait_for_exchanges(server, grace_ms);
     workers_free(
         server->workers); /* afterwards nothing is suspended: the library insists on that */
     server->workers = NULL;
+    upgrades_wait(server); /* the library insists on that, too */
     wait_for_exchanges(server, FLUSH_MS);
     MHD_stop_daemon(server->daemon);
     server_free(server);

@@ -58,10 +58,11 @@ struct route {
     bool idempotent; /* R12: Idempotency-Key honoured; the handler writes through ctx_write */
     bool list;       /* R11: ctx->page is filled from limit, cursor, order */
     uint32_t limit_default, limit_max; /* of a list; 0 = 20 and 100 */
-    bool oldest_first; /* order of a list when the request names none; false = newest first */
-    size_t body_max;   /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
-    const char *query; /* other allowed query parameters, space separated; any else is 400. In a
-                          list they are its filters: a cursor is good only for the same ones */
+    bool oldest_first;   /* order of a list when the request names none; false = newest first */
+    size_t body_max;     /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
+    const char *upgrade; /* the protocol that the request must ask to change to; reply_upgrade */
+    const char *query;   /* other allowed query parameters, space separated; any else is 400. In a
+                            list they are its filters: a cursor is good only for the same ones */
 };
 
 struct http_query {
@@ -149,6 +150,23 @@ err reply_stream(struct ctx *ctx, const char *content_type, struct http_source s
 void http_stream_wake(struct http_stream *s);
 /* The same, for a reader too slow to be served: hangs up at once; `closed` follows. */
 void http_stream_abort(struct http_stream *s);
+
+/* Upgrades (RFC 9110 §7.8): after 101 the connection is the handler's own. */
+struct http_upgraded;
+struct http_takeover {
+    /* Loop thread: must not block, so it hands over to a thread of its own. */
+    void (*begin)(void *state, struct http_upgraded *u);
+    /* Instead of it, when the client left before. */
+    void (*dropped)(void *state);
+    void *state; /* not in ctx->arena */
+};
+/* Instead of another reply, on a route with .upgrade. */
+err reply_upgrade(struct ctx *ctx, struct http_takeover takeover);
+/* For poll, recv and send (never block: MSG_DONTWAIT). It hangs up when the server stops. */
+int http_upgraded_fd(const struct http_upgraded *u);
+struct str http_upgraded_early(const struct http_upgraded *u); /* what came with the request */
+/* Gives the connection back; every upgraded one must be, soon after it hung up. */
+void http_upgraded_close(struct http_upgraded *take_u);
 
 struct http_auth { /* what a bearer token turned out to be */
     char tenant[ID_MAX], key_id[ID_MAX];

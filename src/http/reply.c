@@ -62,6 +62,8 @@ void exchange_reset_reply(struct http_exchange *x)
 {
     if (x->reply.stream)
         http_stream_free(x->reply.stream);
+    if (x->reply.upgraded)
+        http_upgraded_drop(x->reply.upgraded);
     x->reply = (struct http_reply){0};
     x->reply.fields_end = &x->reply.fields;
 }

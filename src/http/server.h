@@ -22,6 +22,8 @@ struct http_server {
     pthread_mutex_t streams_lock; /* guards what follows */
     pthread_cond_t pulse_stop;
     struct http_stream *streams;
+    struct http_upgraded *upgraded;
+    pthread_cond_t upgraded_fewer;
     bool stopping;
 };
 
@@ -32,5 +34,11 @@ void stream_attach(struct http_stream *s, struct MHD_Connection *connection);
 void *streams_pulse(void *server); /* the heartbeat's thread; ends with `stopping` */
 /* Sets `stopping` and ends all streams. */
 void streams_end(struct http_server *server);
+
+/* upgrade.c */
+struct MHD_Response *upgrade_response(struct http_upgraded *u); /* NULL: full */
+/* Hangs up on all, whose threads then close them. With `stopping` set. */
+void upgrades_end(struct http_server *server);
+void upgrades_wait(struct http_server *server); /* until all are closed */
 
 #endif

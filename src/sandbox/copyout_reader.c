@@ -309,14 +309,6 @@ static err take_frame(struct copyout_reader *r, const struct frame *f)
     }
 }
 
-/* No frame of this conversation is longer, so no memory is held for one that claims to be. */
-static err check_length(struct str bytes)
-{
-    if (bytes.n >= 4 && number(bytes.p, 4) > FRAME_CHUNK + 1)
-        return refuse("a frame that is too long");
-    return 0;
-}
-
 /* Takes whole frames off the front of *bytes. */
 static err take_frames(struct copyout_reader *r, struct str *bytes)
 {
@@ -324,7 +316,7 @@ static err take_frames(struct copyout_reader *r, struct str *bytes)
         struct frame f;
         size_t used;
         err e = 0;
-        TRY(check_length(*bytes));
+        TRY(frame_check_payload(*bytes, FRAME_CHUNK)); /* no frame of this conversation is longer */
         if (!frame_parse(*bytes, &f, &used, &e))
             return e;
         TRY(take_frame(r, &f));

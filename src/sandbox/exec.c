@@ -39,21 +39,12 @@ struct conversation {
     struct exec_ended result;
 };
 
-static void queue_frame(struct conversation *c, enum frame_type type, struct str payload)
-{
-    uint32_t length = (uint32_t)payload.n + 1;
-    for (int i = 0; i < 4; i++)
-        buf_add_char(&c->to_hands, (char)(length >> 8 * i & 0xff));
-    buf_add_char(&c->to_hands, (char)type);
-    buf_add_str(&c->to_hands, payload);
-}
-
 static void queue_json(struct conversation *c, enum frame_type type, json_t *take_object)
 {
     AUTO_JSON o = take_object;
     AUTO_BUF text = {0};
     json_write(o, &text);
-    queue_frame(c, type, buf_str(&text));
+    frame_add(&c->to_hands, type, buf_str(&text));
 }
 
 /* NULL when `in` is no terminal: then pi-hands takes its own default. */
@@ -199,7 +190,7 @@ static err take_input(struct conversation *c)
         return 0;
     if (n < 0 && errno != EIO && errno != EBADF) /* EIO: the terminal is gone */
         return fail_errno("read the input");
-    queue_frame(c, FRAME_STDIN, (struct str){bytes, n > 0 ? (size_t)n : 0});
+    frame_add(&c->to_hands, FRAME_STDIN, (struct str){bytes, n > 0 ? (size_t)n : 0});
     if (n <= 0)
         c->in = -1;
     return 0;
@@ -286,7 +277,7 @@ static err converse(struct conversation *c)
 {
     TRY(queue_opening(c));
     if (c->in < 0)
-        queue_frame(c, FRAME_STDIN, STR(""));
+        frame_add(&c->to_hands, FRAME_STDIN, STR(""));
     while (!c->ended || c->out.waiting.n || c->errs.waiting.n)
         TRY(turn(c));
     return 0;
