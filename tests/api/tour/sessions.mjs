@@ -45,6 +45,8 @@ export default async function tour({ service, job }) {
         mcpServers: null } }, ...both });
     await lists(service, agent, environment);
     const path = `/v1/sessions/${made.id}`;
+    await service.request("POST", `${path}/shell`, // there is no sandbox yet
+        { headers: { connection: "Upgrade", upgrade: "pi-shell" } });
     await talk(service, path, made.id);
     await read(service, path);
     await remove(service, path, made.id);
@@ -102,7 +104,6 @@ async function read(service, path) {
     await service.request("GET", "/metrics");
     await service.ok("GET", `${path}/export`);
     await service.ok("GET", `${path}/diff?path=/`);
-    await service.request("POST", `${path}/shell`);
     await service.request("GET", `${path}/workspace?path=/workspace&changes=true`);
 }
 
