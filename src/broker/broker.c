@@ -12,6 +12,7 @@
 #include "broker/jail.h"
 #include "broker/registry.h"
 #include "broker/requests.h"
+#include "broker/upstream_pool.h"
 #include "parent/link.h"
 
 #include <curl/curl.h>
@@ -136,6 +137,7 @@ static void prepare(struct broker *b)
     b->env.registry = registry_new();
     b->env.requests = request_table_new();
     b->env.control = control_new(b->env.registry, b->env.requests);
+    b->env.pool = upstream_pool_new();
     b->env.credentials = (struct credential_source){.open = open_credential, .arg = b};
     b->gateways = gateways_new(&b->env);
 }

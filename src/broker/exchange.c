@@ -223,9 +223,37 @@ static void wait_for_go(struct exchange *x)
     }
 }
 
+static err dial(void *arg, int *out_fd)
+{
+    struct exchange *x = arg;
+    int fd;
+    TRY(dial_connect(x->env->guard, DIAL_MODEL, &x->url, DIAL_TIMEOUT_MS, x->request->wake_fd,
+                     &fd));
+    request_set_upstream(x->request, fd);
+    *out_fd = fd;
+    return 0;
+}
+
+/* On a connection that was kept, its peer judged again, or on a new one. */
+static err connect_upstream(struct exchange *x, const struct upstream_options *options)
+{
+    AUTO_FD fd = -1;
+    x->upstream = upstream_reopen(options);
+    if (x->upstream) {
+        int kept = upstream_fd(x->upstream);
+        if (dial_peer_allowed(x->env->guard, DIAL_MODEL, &x->url, kept)) {
+            request_set_upstream(x->request, kept);
+            return 0;
+        }
+        upstream_close(x->upstream);
+        x->upstream = NULL;
+    }
+    TRY(dial(x, &fd));
+    return upstream_open(options, fd_take(&fd), &x->upstream);
+}
+
 static err open_upstream(struct exchange *x)
 {
-    struct dial_url url;
     const struct secret *key;
     /* beneath_base() takes prefixes away as often as they come; here the one true address is put
      * together. */
@@ -233,17 +261,14 @@ static err open_upstream(struct exchange *x)
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     const char *whole = arena_printf(x->arena, "%.*s%s", STR_ARG(base), x->path);
-    if (dial_parse(str_of(whole), x->arena, &url) != 0) {
+    if (dial_parse(str_of(whole), x->arena, &x->url) != 0) {
         struct err_slot why;
         err_save(&why);
         return fail_as(E_FORBIDDEN, "address_not_allowed", "%s", why.text);
     }
-    TRY(credential_key(&x->env->credentials, x->registration, &url, &key));
-    AUTO_FD fd = -1;
-    TRY(dial_connect(x->env->guard, DIAL_MODEL, &url, DIAL_TIMEOUT_MS, x->request->wake_fd, &fd));
-    request_set_upstream(x->request, fd);
+    TRY(credential_key(&x->env->credentials, x->registration, &x->url, &key));
     struct upstream_options options = {
-        .url = url,
+        .url = x->url,
         .headers = x->headers,
         .header_count = x->header_count,
         .auth_header = x->api->auth_header,
@@ -254,8 +279,12 @@ static err open_upstream(struct exchange *x)
         .wake_fd = x->request->wake_fd,
         .idle_ms = x->env->idle_ms,
         .ca_file = x->env->ca_file,
+        .pool = x->env->pool,
+        .owner = x->tenant,
+        .dial = dial,
+        .dial_arg = x,
     };
-    return upstream_open(&options, fd_take(&fd), &x->upstream);
+    return connect_upstream(x, &options);
 }
 
 static bool is_event_stream(const struct upstream *u)

@@ -23,9 +23,10 @@ struct exchange_env {
     struct control *control;
     const struct dial_guard *guard;
     struct credential_source credentials;
-    int64_t go_timeout_ms; /* 0 = 30000 (protocol.h) */
-    int64_t idle_ms;       /* 0 = upstream's own limit */
-    const char *ca_file;   /* NULL: the certificates that the system trusts */
+    int64_t go_timeout_ms;      /* 0 = 30000 (protocol.h) */
+    int64_t idle_ms;            /* 0 = upstream's own limit */
+    const char *ca_file;        /* NULL: the certificates that the system trusts */
+    struct upstream_pool *pool; /* NULL: connections are not kept */
 };
 
 /* `tenant`: whose gateway socket this is. `target` as it stood in the request line. */

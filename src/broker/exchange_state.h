@@ -31,6 +31,7 @@ struct exchange {
     const struct wire_api *api; /* never NULL after exchange_admit */
     struct registration *registration;
     const char *base_url, *path; /* path: beneath base_url */
+    struct dial_url url;         /* both together, of the attempt under way */
     struct request *request;
     struct upstream *upstream;
     struct wire_meter meter;

@@ -6,6 +6,7 @@
 #include "base/fd.h"
 #include "base/mem.h"
 #include "broker/requests.h"
+#include "broker/upstream_pool.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -30,7 +31,9 @@ struct upstream {
     CURLM *multi;
     CURL *easy;
     struct curl_slist *sent_headers, *resolve;
-    int fd; /* until curl takes it; then curl closes it */
+    int fd;                     /* until curl takes it; then curl closes it */
+    int kept_fd;                /* curl's, of a connection that was kept; -1: a new one */
+    struct err_slot dial_error; /* .e: why the one in its place could not be made */
     char error[CURL_ERROR_SIZE];
 
     struct buf body; /* received, not yet read; from `at` on */
@@ -142,14 +145,23 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
     return keep_header(u, line) ? size * n : 0;
 }
 
+/* For a kept connection curl asks only when it finds it closed. */
 static curl_socket_t on_open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *address)
 {
     struct upstream *u = arg;
     (void)purpose;
     (void)address;
+    if (u->fd < 0 && u->kept_fd >= 0) {
+        u->kept_fd = -1;
+        if (u->options.dial(u->options.dial_arg, &u->fd) != 0) {
+            err_save(&u->dial_error);
+            return CURL_SOCKET_BAD;
+        }
+    }
     return u->fd < 0 ? CURL_SOCKET_BAD : fd_take(&u->fd);
 }
 
+/* curl (7.88) calls connect(2) all the same; the kernel refuses it on a connected socket. */
 static int on_socket_made(void *arg, curl_socket_t fd, curlsocktype purpose)
 {
     (void)arg;
@@ -233,8 +245,7 @@ static void set_options(struct upstream *u)
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(c, CURLOPT_FRESH_CONNECT, 1L);
-    curl_easy_setopt(c, CURLOPT_FORBID_REUSE, 1L);
+    curl_easy_setopt(c, CURLOPT_FORBID_REUSE, u->options.pool ? 0L : 1L);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)HANDSHAKE_MS);
     if (u->options.ca_file)
         curl_easy_setopt(c, CURLOPT_CAINFO, u->options.ca_file);
@@ -248,35 +259,96 @@ static void set_options(struct upstream *u)
     curl_easy_setopt(c, CURLOPT_SOCKOPTFUNCTION, on_socket_made);
 }
 
-err upstream_open(const struct upstream_options *options, int take_fd, struct upstream **out)
+static struct upstream *new_upstream(const struct upstream_options *options, CURLM *take_multi)
 {
     struct upstream *u = mem_alloc(sizeof *u);
     u->options = *options;
     if (u->options.idle_ms <= 0)
         u->options.idle_ms = IDLE_MS;
-    u->fd = take_fd;
+    u->fd = u->kept_fd = -1;
     u->arena = arena_new();
-    u->multi = curl_multi_init();
+    u->multi = take_multi;
     u->easy = curl_easy_init();
     u->active_ms = clock_monotonic_ms(clock_real());
+    return u;
+}
+
+static void begin(struct upstream *u)
+{
+    set_options(u);
+    curl_multi_add_handle(u->multi, u->easy);
+}
+
+err upstream_open(const struct upstream_options *options, int take_fd, struct upstream **out)
+{
+    struct upstream *u = new_upstream(options, curl_multi_init());
+    u->fd = take_fd;
     if (u->multi == NULL || u->easy == NULL) {
         upstream_close(u);
         return fail(E_INTERNAL, "the HTTP client could not be set up");
     }
-    set_options(u);
-    curl_multi_add_handle(u->multi, u->easy);
+    curl_multi_setopt(u->multi, CURLMOPT_MAXCONNECTS, 1L);
+    begin(u);
     *out = u;
     return 0;
+}
+
+/* What may share a connection: TLS was set up for the host, nobody else's requests went over it. */
+static const char *pool_key(const struct upstream_options *o, struct arena *a)
+{
+    return arena_printf(a, "%s %s://%s:%d", o->owner, o->url.scheme, o->url.host, o->url.port);
+}
+
+struct upstream *upstream_reopen(const struct upstream_options *options)
+{
+    AUTO_ARENA a = arena_new();
+    int fd = -1;
+    CURLM *multi =
+        options->pool ? upstream_pool_take(options->pool, pool_key(options, a), &fd) : NULL;
+    if (multi == NULL)
+        return NULL;
+    struct upstream *u = new_upstream(options, multi);
+    u->kept_fd = fd;
+    if (u->easy == NULL) {
+        upstream_close(u);
+        return NULL;
+    }
+    begin(u);
+    return u;
+}
+
+int upstream_fd(const struct upstream *u)
+{
+    return u->kept_fd;
+}
+
+/* The connection of an answer that is over, if curl would use it again; else -1. */
+static int connection_left(const struct upstream *u)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    if (u->options.pool == NULL || !u->done || u->result != CURLE_OK ||
+        curl_easy_getinfo(u->easy, CURLINFO_ACTIVESOCKET, &fd) != CURLE_OK)
+        return -1;
+    return fd;
+}
+
+static void free_transfer(struct upstream *u)
+{
+    int fd = u->multi && u->easy ? connection_left(u) : -1;
+    if (u->multi && u->easy)
+        curl_multi_remove_handle(u->multi, u->easy);
+    curl_easy_cleanup(u->easy);
+    if (fd >= 0)
+        upstream_pool_give(u->options.pool, pool_key(&u->options, u->arena), u->multi, fd);
+    else
+        curl_multi_cleanup(u->multi);
 }
 
 void upstream_close(struct upstream *u)
 {
     if (u == NULL)
         return;
-    if (u->multi && u->easy)
-        curl_multi_remove_handle(u->multi, u->easy);
-    curl_easy_cleanup(u->easy);
-    curl_multi_cleanup(u->multi);
+    free_transfer(u);
     for (struct curl_slist *h = u->sent_headers; h; h = h->next)
         secret_wipe(h->data, strlen(h->data));
     curl_slist_free_all(u->sent_headers);
@@ -294,6 +366,8 @@ void upstream_close(struct upstream *u)
 static err transfer_failed(struct upstream *u)
 {
     const char *host = u->options.url.host;
+    if (u->dial_error.e)
+        return err_restore(&u->dial_error);
     if (u->head_complete)
         return fail_as(E_UNAVAILABLE, "model_stream_broken", "%s broke off its answer", host);
     switch (u->result) {

@@ -1,8 +1,10 @@
 // The model gateway by itself (gateway_driver.c), and a provider that keeps what it gets as bytes.
 //
-//   const gateway = await startGateway({ baseUrl, api });     gateway.ends, gateway.state(), gateway.stop()
-//   const answer = await ask(gateway.socket, rawRequest);     {status, head, headers, body (Buffer), broken}
-//   const provider = await startProvider((request) => ({ head, pieces }));   provider.requests, .stop()
+//   const gateway = await startGateway(t, { baseUrl, api });   gateway.ends, gateway.end(n), gateway.state()
+//   const answer = await ask(gateway.socket, rawRequest);      {status, head, headers, body (Buffer), broken}
+//   const provider = await startProvider(t, (request) => ({ head, pieces }));   provider.requests, .push(bytes)
+//
+// Both end with the test t (anything with after(fn)).
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
@@ -21,12 +23,13 @@ const DRIVER = path.join(path.dirname(SERVICE), "tests/support/gateway_driver");
 /** A reason for `skip` when the driver is not built, else false. */
 export const gatewayMissing = !existsSync(DRIVER) && `run \`make ${path.relative(".", DRIVER)}\``;
 
-export async function startGateway({ baseUrl, api = "openai-completions", model = "m" }) {
+export async function startGateway(t, { baseUrl, api = "openai-completions", model = "m" }) {
     const folder = mkdtempSync(path.join(tmpdir(), "gateway-"));
     const socket = path.join(folder, "s");
     const child = spawn(DRIVER, [socket, baseUrl, api, model, "tenant_a", KEY],
         { stdio: ["pipe", "pipe", "inherit"] });
     const gateway = new Gateway(child, folder, socket);
+    t.after(() => gateway.stop());
     await gateway.ready;
     return gateway;
 }
@@ -145,13 +148,16 @@ function dechunk(bytes) {
 
 /**
  * A server that answers each request with respond(request) = {head: text, pieces: [Buffer], close?}; the pieces
- * are written one by one. Each of .requests: {first, headers, body (Buffer)}.
+ * are written one by one. push() writes on the newest connection, asked or not. Each of .requests: {first, headers, body (Buffer)}.
  */
-export async function startProvider(respond) {
+export async function startProvider(t, respond) {
     const provider = { requests: [], connections: 0 };
+    const open = new Set();
     const server = net.createServer((connection) => {
         let bytes = Buffer.alloc(0);
         provider.connections += 1;
+        open.add(connection);
+        connection.once("close", () => open.delete(connection));
         connection.setNoDelay().on("error", () => {});
         connection.on("data", async (part) => {
             bytes = Buffer.concat([bytes, part]);
@@ -173,7 +179,11 @@ export async function startProvider(respond) {
     await once(server, "listening");
     provider.port = server.address().port;
     provider.url = `http://127.0.0.1:${provider.port}`;
-    provider.stop = () => new Promise((resolve) => server.close(resolve));
+    provider.push = (more) => new Promise((resolve) => [...open].at(-1).write(more, resolve));
+    t.after(() => {
+        server.close();
+        open.forEach((connection) => connection.destroy());
+    });
     return provider;
 }
 

@@ -19,6 +19,7 @@
 #include "broker/link.h"
 #include "broker/registry.h"
 #include "broker/requests.h"
+#include "broker/upstream_pool.h"
 
 #include <curl/curl.h>
 #include <dirent.h>
@@ -122,6 +123,7 @@ static void start(struct driver *d)
     d->env.requests = request_table_new();
     d->env.control = control_new(d->env.registry, d->env.requests);
     d->env.guard = d->guard;
+    d->env.pool = upstream_pool_new();
     d->env.credentials = (struct credential_source){.open = open_box, .arg = d};
     struct broker_events events = {
         .request_begin = on_begin, .request_end = on_end, .lost = on_lost, .arg = d};
@@ -182,8 +184,9 @@ static json_int_t heap_bytes(void)
 
 static void print_state(struct driver *d)
 {
-    AUTO_JSON j = json_pack("{s:I, s:I, s:I}", "fds", (json_int_t)count_descriptors(), "heap",
-                            heap_bytes(), "rss", resident_bytes());
+    AUTO_JSON j = json_pack(
+        "{s:I, s:I, s:I, s:I}", "requests", (json_int_t)requests_count(d->env.requests), "fds",
+        (json_int_t)count_descriptors(), "heap", heap_bytes(), "rss", resident_bytes());
     print_line(d, j);
 }
 
@@ -192,6 +195,7 @@ static void stop(struct driver *d, struct gateways *gateways)
     gateways_free(gateways);
     control_free(d->env.control);
     broker_link_free(d->link);
+    upstream_pool_free(d->env.pool);
     request_table_free(d->env.requests);
     registry_free(d->env.registry);
     dial_guard_free(d->guard);
