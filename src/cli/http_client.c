@@ -104,7 +104,7 @@ static void add_particulars(const json_t *problem, long status, struct buf *text
         buf_printf(text, " (the service's log says more under %s)", request);
 }
 
-static err status_error(long status, const struct buf *body)
+err http_client_refusal(long status, const struct buf *body)
 {
     static const struct {
         long status;
@@ -129,12 +129,12 @@ static err status_error(long status, const struct buf *body)
                    code ? " " : "", code ? code : "", text.p);
 }
 
-static err unreachable(const struct http_client *c, CURLcode rc)
+err http_client_unreachable(const struct http_client *c, int curl_code)
 {
     return fail(E_UNAVAILABLE,
                 "cannot reach %s: %s. Is the service running (pi-managed serve)? PI_MANAGED_URL or "
                 "--url says where it is",
-                c->base_url, curl_easy_strerror(rc));
+                c->base_url, curl_easy_strerror((CURLcode)curl_code));
 }
 
 /* http://HOST… */
@@ -150,16 +150,43 @@ static bool is_on_this_machine(const char *url)
     return false;
 }
 
+static void prepare_handle(const struct http_client *c, CURL *curl, const char *url)
+{
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (is_on_this_machine(c->base_url))
+        curl_easy_setopt(curl, CURLOPT_PROXY, "");
+}
+
 static void prepare(struct http_client *c, const char *url)
 {
     curl_easy_reset(c->curl);
-    curl_easy_setopt(c->curl, CURLOPT_URL, url);
+    prepare_handle(c, c->curl, url);
     curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->headers);
-    curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
-    curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    if (is_on_this_machine(c->base_url))
-        curl_easy_setopt(c->curl, CURLOPT_PROXY, "");
+}
+
+void *http_client_connection(struct http_client *c, const char *url)
+{
+    CURL *curl = curl_easy_init();
+    if (curl == NULL)
+        abort();
+    prepare_handle(c, curl, url);
+    curl_easy_setopt(curl, CURLOPT_CONNECT_ONLY, 1L);
+    curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(curl, CURLOPT_HTTPPROXYTUNNEL, 1L);
+    return curl;
+}
+
+const char *http_client_base(const struct http_client *c)
+{
+    return c->base_url;
+}
+
+const char *http_client_authorization(const struct http_client *c)
+{
+    return c->authorization;
 }
 
 err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
@@ -183,11 +210,11 @@ err http_client_send(struct http_client *c, const char *method, const char *path
     CURLcode rc = curl_easy_perform(c->curl);
     free_headers(headers);
     if (rc != CURLE_OK)
-        return unreachable(c, rc);
+        return http_client_unreachable(c, rc);
     long status = 0;
     curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     if (status < 200 || status > 299)
-        return status_error(status, &answer);
+        return http_client_refusal(status, &answer);
     buf_add_str(out, buf_str(&answer));
     return 0;
 }
@@ -247,8 +274,8 @@ static err stream_result(struct reading *r, CURLcode rc)
         return fail(E_CLOSED, "the connection to %s was lost: %s", r->c->base_url,
                     curl_easy_strerror(rc));
     if (rc != CURLE_OK)
-        return unreachable(r->c, rc);
-    return status == 200 ? 0 : status_error(status, &r->problem);
+        return http_client_unreachable(r->c, rc);
+    return status == 200 ? 0 : http_client_refusal(status, &r->problem);
 }
 
 err http_client_stream(struct http_client *c, struct http_stream *s)
@@ -257,7 +284,10 @@ err http_client_stream(struct http_client *c, struct http_stream *s)
     char from[64];
     struct reading r = {.c = c, .s = s};
     s->connected = false;
-    snprintf(from, sizeof from, "Last-Event-ID: %s", s->last_event_id ? s->last_event_id : "0");
+    if (s->download)
+        snprintf(from, sizeof from, "Accept-Encoding: identity");
+    else
+        snprintf(from, sizeof from, "Last-Event-ID: %s", s->last_event_id ? s->last_event_id : "0");
     struct curl_slist *headers = copy_headers(c, from);
     CURLM *multi = curl_multi_init();
     if (multi == NULL)

@@ -24,6 +24,7 @@ err http_client_get(struct http_client *c, const char *path, struct buf *out);
 struct http_stream {
     const char *path;
     const char *last_event_id;                     /* NULL: from the beginning */
+    bool download;                                 /* any body, not events */
     bool (*on_bytes)(void *arg, struct str bytes); /* false ends the stream */
     void *arg;
     int wake_fd;    /* becomes readable to end the stream; -1 = none */
@@ -33,5 +34,12 @@ struct http_stream {
    to. E_CLOSED: the connection was lost, or was silent for longer than the service's heartbeat
    allows. E_UNAVAILABLE: nobody answers, or the service cannot at the moment. Else as above. */
 err http_client_stream(struct http_client *c, struct http_stream *s);
+
+/* For tunnel.c: a connection alone (the caller cleans it up), and how answers become errors. */
+void *http_client_connection(struct http_client *c, const char *url);
+const char *http_client_base(const struct http_client *c);
+const char *http_client_authorization(const struct http_client *c); /* the whole header line */
+err http_client_unreachable(const struct http_client *c, int curl_code);
+err http_client_refusal(long status, const struct buf *body);
 
 #endif

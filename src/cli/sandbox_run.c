@@ -1,50 +1,26 @@
 /* pi-managed sandbox run, exec, shell, tool: drives a sandbox without a service. The status is that
    of the command; 125 and a text on standard error when it is we who failed. */
-#include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "cli/sandbox_box.h"
+#include "cli/terminal.h"
 #include "hands/frames.h"
 #include "sandbox/exec.h"
 #include "sandbox/hands.h"
 
 #define JSON_OUTPUT_MAX (16u << 20) /* bytes of each stream with --json */
 #define TOOL_TIMEOUT_MS 120000      /* R34 */
-#define SHELL "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"
 
 static int failed(const struct invocation *call)
 {
     command_fail(call);
     return EXEC_STATUS_FAILED;
-}
-
-/* ---- signals ---- */
-
-/* From here on they wait for whoever reads the descriptor: what we made is always taken down. */
-static err catch_signals(int *out_fd)
-{
-    static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH};
-    sigset_t set;
-    sigemptyset(&set);
-    for (size_t i = 0; i < sizeof caught / sizeof *caught; i++)
-        sigaddset(&set, caught[i]);
-    signal(SIGPIPE, SIG_IGN);
-    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
-        return fail_errno("block signals");
-    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd < 0)
-        return fail_errno("make a signalfd");
-    *out_fd = fd;
-    return 0;
 }
 
 /* ---- a command ---- */
@@ -126,7 +102,7 @@ static int run_run(const struct invocation *call)
     char fresh[BOX_NAME_MAX + 1];
     const char *name = option_value(call, "name");
     box_name_new(fresh);
-    if (catch_signals(&signals) || (name && box_name_check(name)))
+    if (terminal_catch_signals(&signals) || (name && box_name_check(name)))
         return failed(call);
     int status = box_open_data(call, true, &b) ? failed(call)
                                                : run_in_new(call, &b, name ? name : fresh, signals);
@@ -147,41 +123,18 @@ static int run_exec(const struct invocation *call)
 {
     static struct box b;
     AUTO_FD signals = -1;
-    if (catch_signals(&signals))
+    if (terminal_catch_signals(&signals))
         return failed(call);
     int status = open_named(call, &b) ? failed(call) : run_program(call, &b, signals);
     box_close(&b);
     return status;
 }
 
-static int talk(const struct invocation *call, const struct box *b, int signals)
+/* What terminal_talk calls. */
+static err run_in_box(void *arg, const struct exec_request *request, struct exec_ended *out)
 {
-    struct termios before, raw;
-    if (tcgetattr(STDIN_FILENO, &before) < 0) {
-        fail_errno("ask the terminal for its mode");
-        return failed(call);
-    }
-    raw = before;
-    cfmakeraw(&raw);
-    char *argv[] = {"/bin/sh", "-c", SHELL};
-    struct exec_request request = {
-        .argv = argv,
-        .argc = 3,
-        .term = getenv("TERM"),
-        .in = STDIN_FILENO,
-        .out = STDOUT_FILENO,
-        .err_fd = STDERR_FILENO,
-        .signals = signals,
-        .terminal = true,
-    };
-    struct exec_ended ended = {0};
-    tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    err e = exec_run(b->socket, &request, &ended);
-    tcsetattr(STDIN_FILENO, TCSANOW, &before); /* signals wait until here and after */
-    if (!e)
-        return exec_status(&ended);
-    command_fail(call);
-    return exec_status_of_err(e);
+    const struct box *b = arg;
+    return exec_run(b->socket, request, out);
 }
 
 static int run_shell(const struct invocation *call)
@@ -192,9 +145,9 @@ static int run_shell(const struct invocation *call)
         fail(E_INVALID, "standard input is no terminal. For commands use: pi-managed sandbox exec");
         return failed(call);
     }
-    if (catch_signals(&signals))
+    if (terminal_catch_signals(&signals))
         return failed(call);
-    int status = open_named(call, &b) ? failed(call) : talk(call, &b, signals);
+    int status = open_named(call, &b) ? failed(call) : terminal_talk(call, signals, run_in_box, &b);
     box_close(&b);
     return status;
 }

@@ -138,5 +138,7 @@ enum copyout_trouble {
 #define SANDBOX_OUTPUTS "/mnt/session/outputs"
 #define SANDBOX_TOOL_OUTPUT "/mnt/session/tool-output"
 #define SANDBOX_RG "/.pi/rg"
+/* What a person's terminal runs there, by /bin/sh -c. */
+#define SANDBOX_SHELL "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"
 
 #endif

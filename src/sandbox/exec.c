@@ -117,10 +117,12 @@ static err refusal(struct str payload)
     AUTO_JSON o = NULL;
     TRY(json_read(payload, &o));
     struct str code = json_get_str(o, "code"), message = json_get_str(o, "message");
-    err e = str_is(code, "not_found")    ? E_NOT_FOUND
-            : str_is(code, "cannot_run") ? E_FORBIDDEN
-            : str_is(code, "busy")       ? E_UNAVAILABLE
-                                         : E_INTERNAL;
+    err e = str_is(code, "not_found")       ? E_NOT_FOUND
+            : str_is(code, "cannot_run")    ? E_FORBIDDEN
+            : str_is(code, "busy")          ? E_UNAVAILABLE
+            : str_is(code, "sandbox_ended") ? E_CLOSED
+            : str_is(code, "idle")          ? E_TIMEOUT
+                                            : E_INTERNAL;
     return fail(e, "%.*s", STR_ARG(message));
 }
 
@@ -287,6 +289,11 @@ err exec_run(const char *socket, const struct exec_request *request, struct exec
 {
     AUTO_FD fd = -1;
     TRY(hands_connect(socket, &fd));
+    return exec_run_over(fd, request, out);
+}
+
+err exec_run_over(int fd, const struct exec_request *request, struct exec_ended *out)
+{
     struct conversation c = {
         .request = request,
         .fd = fd,

@@ -39,6 +39,8 @@ struct exec_ended {
    the sandbox ended under it; E_UNAVAILABLE: it does not answer at `socket`. When nobody reads our
    output any more the process is ended, and *out has SIGPIPE. */
 err exec_run(const char *socket, const struct exec_request *request, struct exec_ended *out);
+/* The same over a connection that is there (borrowed), be it to pi-hands or to a relay of it. */
+err exec_run_over(int fd, const struct exec_request *request, struct exec_ended *out);
 /* 0 to 255, as a shell would report it. */
 int exec_status(const struct exec_ended *ended);
 /* The same for an error of exec_run. */

@@ -16,8 +16,6 @@
 #define TERM_MAX 64
 #define FAREWELL_MS 2000 /* for a client that is slow to take the end */
 
-#define SHELL "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi"
-
 struct side {
     int fd;
     struct buf from, to;
@@ -79,7 +77,7 @@ static bool is_term(struct str s)
 static err open_shell(struct relay *r, const json_t *request)
 {
     struct str term = json_get_str(json_object_get(request, "env"), "TERM");
-    json_t *o = json_pack("{s:[s,s,s], s:s, s:o}", "argv", "/bin/sh", "-c", SHELL, "cwd",
+    json_t *o = json_pack("{s:[s,s,s], s:s, s:o}", "argv", "/bin/sh", "-c", SANDBOX_SHELL, "cwd",
                           SANDBOX_WORKDIR, "pty", window(json_object_get(request, "pty")));
     if (term.p && is_term(term))
         json_object_set_new(o, "env", json_pack("{s:o}", "TERM", json_str(term)));
