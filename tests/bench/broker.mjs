@@ -1,7 +1,8 @@
 // What the model gateway costs: time to the first token and per token, MB/s, and memory with 200 streams, against
 // the same client talking to the provider directly and against a relay in Node, in one run. The provider and the
-// relay are processes of their own; each token carries the time it was sent (all clocks here are one).
-//   ROUNDS (200), TOKENS (100), STREAMS (200), MEGABYTES (64)
+// relay are processes of their own; each token carries the time it was sent (all clocks here are one). Then how long
+// a whole service is without its broker after kill -9.
+//   ROUNDS (100), TOKENS (100), STREAMS (200), MEGABYTES (64), KILLS (5)
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
@@ -9,13 +10,16 @@ import http from "node:http";
 import net from "node:net";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
+import { startJob } from "../support/job.mjs";
+import { descendants } from "../support/processes.mjs";
 import { gatewayMissing, rawRequest, startGateway } from "../support/gateway.mjs";
 
 const number = (name, otherwise) => Number(process.env[name] ?? otherwise);
-const ROUNDS = number("ROUNDS", 200);
+const ROUNDS = number("ROUNDS", 100);
 const TOKENS = number("TOKENS", 100);
 const STREAMS = number("STREAMS", 200);
 const MEGABYTES = number("MEGABYTES", 64);
+const KILLS = number("KILLS", 5);
 const SSE = { "content-type": "text/event-stream" };
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 
@@ -180,6 +184,23 @@ async function memory(ways, pids) {
     }
 }
 
+async function restarts() {
+    const job = await startJob();
+    const { service } = job;
+    const taken = [];
+    for (let kill = 1; kill <= KILLS; kill += 1) {
+        const { pid } = descendants(service.pid).find(({ command }) => command.includes("--role broker"));
+        const begun = now();
+        process.kill(pid, "SIGKILL");
+        await service.waitForOutput(new RegExp(`(the broker is ready[^]*){${kill + 1}}`));
+        // The first restart is at once; killed again and again, it is held back for longer and longer.
+        const heldBack = Number([...service.output.matchAll(/broker died .* again in (\d+) ms/g)].at(-1)[1]);
+        taken.push(now() - begun - heldBack);
+    }
+    await job.stop();
+    console.log(`broker   back ${ms(median(taken))} after kill -9 (at most ${ms(Math.max(...taken))})`);
+}
+
 async function main() {
     if (gatewayMissing) {
         throw new Error(gatewayMissing);
@@ -197,6 +218,7 @@ async function main() {
     for (const stop of [...stops, node.stop, model.stop]) {
         await stop();
     }
+    await restarts();
 }
 
 const [role, port] = process.argv.slice(2);

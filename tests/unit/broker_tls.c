@@ -4,6 +4,7 @@
 #include "base/fd.h"
 #include "base/lock.h"
 #include "broker/upstream.h"
+#include "broker/upstream_pool.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -28,7 +29,9 @@ struct server {
     EVP_PKEY *key;
     X509 *certificate;
     char ca_file[64];
-    char request[4096];
+    char request[4096]; /* the newest */
+    int rounds;         /* how many requests it answers before it hangs up */
+    int answered;       /* read once the thread is joined */
 };
 
 static void make_certificate(struct server *s, const char *name)
@@ -66,21 +69,25 @@ static void *serve(void *arg)
     SSL_CTX_use_PrivateKey(context, s->key);
     SSL *ssl = SSL_new(context);
     SSL_set_fd(ssl, fd);
-    if (SSL_accept(ssl) == 1) {
+    bool open = SSL_accept(ssl) == 1;
+    for (int i = 0; open && i < s->rounds; i++) {
         static const char reply[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
         int n = SSL_read(ssl, s->request, sizeof s->request - 1);
-        s->request[n > 0 ? n : 0] = 0;
-        SSL_write(ssl, reply, sizeof reply - 1);
-        SSL_shutdown(ssl);
+        open = n > 0;
+        s->request[open ? n : 0] = 0;
+        if (open)
+            s->answered += SSL_write(ssl, reply, sizeof reply - 1) > 0;
     }
+    if (open)
+        SSL_shutdown(ssl);
     SSL_free(ssl);
     SSL_CTX_free(context);
     return NULL;
 }
 
-static void server_start(struct server *s, const char *name)
+static void server_start(struct server *s, const char *name, int rounds)
 {
-    *s = (struct server){0};
+    *s = (struct server){.rounds = rounds};
     make_certificate(s, name);
     s->listen_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -101,15 +108,40 @@ static void server_stop(struct server *s)
     unlink(s->ca_file);
 }
 
-/* Asks https://models.test/x on a connection to the server. */
-static err ask(struct server *s, const char *ca_file, char *body, size_t cap)
+static err connect_to(struct server *s, int *out_fd)
 {
-    int pair[2], fd = -1;
     struct dial_guard *g;
     struct dial_url there = {"http", "127.0.0.1", s->port, "/"};
     assert_int_equal(dial_guard_new("127.0.0.1", &g), 0);
-    assert_int_equal(dial_connect(g, DIAL_MODEL, &there, 5000, -1, &fd), 0);
+    err e = dial_connect(g, DIAL_MODEL, &there, 5000, -1, out_fd);
     dial_guard_free(g);
+    return e;
+}
+
+static err dial_again(void *arg, int *out_fd)
+{
+    return connect_to(arg, out_fd);
+}
+
+/* Reads an answer to its end. */
+static err read_answer(struct upstream *u, char *body, size_t cap)
+{
+    int status = 0;
+    size_t n = 0, more = 1;
+    err e = upstream_head(u, &status);
+    while (!e && more > 0) {
+        e = upstream_read(u, body + n, cap - 1 - n, &more);
+        n += e ? 0 : more;
+    }
+    body[n] = 0;
+    return e;
+}
+
+/* Asks https://models.test/x on a connection to the server, or on one that the pool kept. */
+static err ask(struct server *s, const char *ca_file, struct upstream_pool *pool, char *body,
+               size_t cap)
+{
+    int pair[2], fd = -1;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     AUTO_FD host = pair[0], peer = pair[1];
     AUTO_FD wake = eventfd(0, EFD_CLOEXEC);
@@ -121,16 +153,18 @@ static err ask(struct server *s, const char *ca_file, char *body, size_t cap)
                                        .body = STR("{}"),
                                        .host_fd = host,
                                        .wake_fd = wake,
-                                       .ca_file = ca_file};
+                                       .ca_file = ca_file,
+                                       .pool = pool,
+                                       .owner = "tenant_a",
+                                       .dial = dial_again,
+                                       .dial_arg = s};
     (void)peer;
-    struct upstream *u;
-    assert_int_equal(upstream_open(&options, fd, &u), 0);
-    int status = 0;
-    size_t n = 0;
-    err e = upstream_head(u, &status);
-    if (!e)
-        e = upstream_read(u, body, cap - 1, &n);
-    body[n] = 0;
+    struct upstream *u = upstream_reopen(&options);
+    if (u == NULL) {
+        assert_int_equal(connect_to(s, &fd), 0);
+        assert_int_equal(upstream_open(&options, fd, &u), 0);
+    }
+    err e = read_answer(u, body, cap);
     upstream_close(u);
     return e;
 }
@@ -140,18 +174,56 @@ static void a_good_certificate_is_spoken_to(void **state)
     (void)state;
     struct server s;
     char body[16];
-    server_start(&s, "models.test");
-    assert_int_equal(ask(&s, s.ca_file, body, sizeof body), 0);
+    server_start(&s, "models.test", 1);
+    assert_int_equal(ask(&s, s.ca_file, NULL, body, sizeof body), 0);
     server_stop(&s);
     assert_string_equal(body, "ok");
     assert_non_null(strstr(s.request, "POST /x HTTP/1.1\r\nHost: models.test\r\n"));
     assert_non_null(strstr(s.request, "Authorization: Bearer the-key\r\n"));
 }
 
+static void a_kept_connection_needs_no_second_handshake(void **state)
+{
+    (void)state;
+    struct server s;
+    char body[16];
+    server_start(&s, "models.test", 3); /* it accepts one connection only */
+    struct upstream_pool *pool = upstream_pool_new();
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(ask(&s, s.ca_file, pool, body, sizeof body), 0);
+        assert_string_equal(body, "ok");
+    }
+    upstream_pool_free(pool);
+    server_stop(&s);
+    assert_int_equal(s.answered, 3);
+}
+
+/* Who else may use a connection is decided by its key. */
+static void a_kept_connection_is_its_tenants(void **state)
+{
+    (void)state;
+    struct upstream_pool *pool = upstream_pool_new();
+    int pair[2], fd = -1;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    CURLM *multi = curl_multi_init();
+    upstream_pool_give(pool, "tenant_a https://models.test:443", multi, pair[0]);
+    assert_null(upstream_pool_take(pool, "tenant_b https://models.test:443", &fd));
+    assert_null(upstream_pool_take(pool, "tenant_a https://models.test:444", &fd));
+    assert_ptr_equal(upstream_pool_take(pool, "tenant_a https://models.test:443", &fd), multi);
+    assert_int_equal(fd, pair[0]);
+    assert_null(upstream_pool_take(pool, "tenant_a https://models.test:443", &fd));
+    upstream_pool_give(pool, "k", multi, pair[0]);
+    assert_int_equal(write(pair[1], "x", 1), 1); /* something came that nobody asked for */
+    assert_null(upstream_pool_take(pool, "k", &fd));
+    upstream_pool_free(pool);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void expect_refused(struct server *s, const char *ca_file)
 {
     char body[16];
-    assert_int_equal(ask(s, ca_file, body, sizeof body), E_UNAVAILABLE);
+    assert_int_equal(ask(s, ca_file, NULL, body, sizeof body), E_UNAVAILABLE);
     assert_string_equal(err_code(), "model_unreachable");
     assert_string_equal(err_text(), "the TLS certificate of models.test could not be verified");
     server_stop(s);
@@ -162,7 +234,7 @@ static void another_hosts_certificate_is_refused(void **state)
 {
     (void)state;
     struct server s;
-    server_start(&s, "evil.test");
+    server_start(&s, "evil.test", 1);
     expect_refused(&s, s.ca_file);
 }
 
@@ -170,7 +242,7 @@ static void an_untrusted_certificate_is_refused(void **state)
 {
     (void)state;
     struct server s;
-    server_start(&s, "models.test");
+    server_start(&s, "models.test", 1);
     expect_refused(&s, NULL);
 }
 
@@ -185,6 +257,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_good_certificate_is_spoken_to),
+        cmocka_unit_test(a_kept_connection_needs_no_second_handshake),
+        cmocka_unit_test(a_kept_connection_is_its_tenants),
         cmocka_unit_test(another_hosts_certificate_is_refused),
         cmocka_unit_test(an_untrusted_certificate_is_refused),
     };
