@@ -9,9 +9,11 @@ const NOWHERE = "/nonexistent";
 
 /**
  * Pi asks again at once when an answer breaks off; control holds the request until its backoff is over and counts
- * (R24). The SDKs never do by themselves. Nothing sent in the background; nothing about this machine.
+ * (R24). The SDKs never do by themselves, and wait for as long as the broker does: a request may be held through
+ * several backoffs. Nothing sent in the background; nothing about this machine.
  */
 const SETTINGS = {
+    httpIdleTimeoutMs: 0,
     retry: { enabled: true, maxRetries: 4, baseDelayMs: 50, provider: { maxRetries: 0 } },
     cacheWarming: "off",
     enableInstallTelemetry: false,
