@@ -115,7 +115,8 @@ describe("a whole service, traced", { skip }, () => {
             assert.ok(allowed, what);
         }
         const dialled = sites.filter(({ site }) => site === "dial.c");
-        assert.ok(dialled.length >= 5, `${dialled.length} connections`);
+        // Several requests may share one; a dropped one makes the next.
+        assert.ok(dialled.length >= 2, `${dialled.length} connections`);
         assert.ok(dialled.every(({ address, port }) => address === "127.0.0.1" && port === model));
     });
 });
