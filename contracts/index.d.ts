@@ -1057,7 +1057,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/sessions/{id}/diff";
         params: { "id": SessionId };
-        query: { "path"?: string };
+        query: { "path"?: string; "format"?: "json" | "patch" };
         body: undefined;
         status: 200;
         reply: Diff;

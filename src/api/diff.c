@@ -4,11 +4,14 @@
 #include "api/routes.h"
 #include "api/sessions.h"
 #include "base/mem.h"
+#include "sandbox/patch.h"
 
 #include <sodium.h>
 
 #define ENTRIES_MAX 200000
 #define FLUSH_BYTES (16 * KB)
+#define PATCH_BYTES_MAX (512 * MB) /* of content, before and now */
+#define PATCH "text/x-diff"
 
 struct diff {
     struct copies *copies;
@@ -17,6 +20,9 @@ struct diff {
     struct buf out;
     uint64_t counts[COPYOUT_CHANGE_END];
     bool began;
+    /* Of a patch: the entry under way. */
+    struct copyout_entry entry;
+    struct buf name, targets[2], contents[2]; /* by enum copyout_side */
 };
 
 static void diff_free(void *arg)
@@ -26,6 +32,11 @@ static void diff_free(void *arg)
     mem_free(d->session);
     mem_free(d->path);
     buf_done(&d->out);
+    buf_done(&d->name);
+    for (int i = 0; i < 2; i++) {
+        buf_done(&d->targets[i]);
+        buf_done(&d->contents[i]);
+    }
     mem_free(d);
 }
 
@@ -149,21 +160,98 @@ static err write_json(struct feed *f, void *arg)
     return flush(d);
 }
 
+/* ---- patch ---- */
+
+static void keep(struct buf *copy, struct str *s)
+{
+    buf_clear(copy);
+    buf_add_str(copy, *s);
+    *s = buf_str(copy);
+}
+
+/* What it holds lasts only as long as this call, and its content is still to come. */
+static err on_patch_entry(void *arg, const struct copyout_entry *e)
+{
+    struct diff *d = arg;
+    d->entry = *e;
+    keep(&d->name, &d->entry.path);
+    keep(&d->targets[COPYOUT_NOW], &d->entry.now.target);
+    keep(&d->targets[COPYOUT_BEFORE], &d->entry.before.target);
+    buf_clear(&d->contents[COPYOUT_NOW]);
+    buf_clear(&d->contents[COPYOUT_BEFORE]);
+    return 0;
+}
+
+static err on_patch_content(void *arg, enum copyout_side side, struct str bytes)
+{
+    struct diff *d = arg;
+    buf_add_str(&d->contents[side], bytes); /* at most PATCH_CONTENT_MAX: file_bytes */
+    return 0;
+}
+
+static err on_patch_end(void *arg, enum copyout_trouble now, enum copyout_trouble before)
+{
+    struct diff *d = arg;
+    patch_add(&d->out, &d->entry, buf_str(&d->contents[COPYOUT_BEFORE]),
+              buf_str(&d->contents[COPYOUT_NOW]), now == COPYOUT_FINE && before == COPYOUT_FINE);
+    return d->out.n >= FLUSH_BYTES ? flush(d) : 0;
+}
+
+static err write_patch(struct feed *f, void *arg)
+{
+    struct diff *d = arg;
+    d->feed = f;
+    struct copyout_request r = {.root = d->path,
+                                .changes = true,
+                                .contents = true,
+                                .before = true,
+                                .entries = ENTRIES_MAX,
+                                .bytes = PATCH_BYTES_MAX,
+                                .file_bytes = PATCH_CONTENT_MAX};
+    struct copyout_sink sink = {.begin = on_patch_entry,
+                                .content = on_patch_content,
+                                .end = on_patch_end,
+                                .tick = on_tick,
+                                .arg = d};
+    struct copyout_summary summary = {0};
+    if (copies_exist(d->copies))
+        TRY(copies_run(d->copies, &r, &sink, &summary));
+    if (summary.truncated)
+        return fail(E_TOO_LARGE, "more was changed below %s than a patch may hold", d->path);
+    if (summary.left_out)
+        buf_printf(&d->out, "# left out, too deep or unreadable: %llu folders\n",
+                   (unsigned long long)summary.left_out);
+    return flush(d);
+}
+
 /* ---- the route ---- */
+
+static err wants_patch(struct ctx *ctx, bool *out)
+{
+    struct str format = ctx_query(ctx, "format");
+    *out =
+        str_is(format, "patch") || (format.p == NULL && str_is(ctx_header(ctx, "Accept"), PATCH));
+    if (format.p == NULL || *out || str_is(format, "json"))
+        return 0;
+    return fail(E_INVALID, "query parameter format must be json or patch");
+}
 
 static err diff_get(struct ctx *ctx)
 {
+    bool patch;
     struct session_row row;
     const char *path;
     struct feed *feed;
+    TRY(wants_patch(ctx, &patch));
     TRY(copies_path(ctx, "/", &path));
     TRY(ctx_session(ctx, &row));
     struct diff *d = mem_alloc(sizeof *d);
     d->copies = copies_new(ctx, &row);
     d->session = mem_strdup(row.id);
     d->path = mem_strdup(path);
-    TRY(feed_begin(write_json, d, diff_free, &feed));
-    return feed_reply(ctx, "application/json", feed);
+    TRY(feed_begin(patch ? write_patch : write_json, d, diff_free, &feed));
+    return feed_reply(ctx, patch ? PATCH : "application/json", feed);
 }
 
-ROUTES(diff, {GET, "/v1/sessions/:id/diff", diff_get, .scope = SCOPE_READ, .query = "path"}, )
+ROUTES(diff,
+       {GET, "/v1/sessions/:id/diff", diff_get, .scope = SCOPE_READ, .query = "path format"}, )

@@ -61,6 +61,18 @@ describe("diff, pull and shell", { skip: serviceMissing }, () => {
         assert.doesNotMatch(shown.stdout, /\x1b\[31m|\nname/);
     });
 
+    test("a patch goes to git apply", async () => {
+        const odd = await sessionWith("mkdir d; echo a > d/a; echo b > b; chmod +x b");
+        for (const args of [["diff", odd.id, "--patch", "--path", "/workspace"], ["pull", odd.id, "--patch"]]) {
+            const to = folder();
+            mkdirSync(to);
+            execFileSync("git", ["init", "-q"], { cwd: to });
+            execFileSync("git", ["apply"], { cwd: to, input: (await ok(...args)).stdout });
+            assert.equal(readFileSync(path.join(to, "d/a"), "utf8"), "a\n");
+            assert.equal(statSync(path.join(to, "b")).mode & 0o111, 0o111);
+        }
+    });
+
     test("pull writes files, modes and links that stay inside; the rest is named", async () => {
         const to = folder();
         const { stdout, stderr } = await ok("pull", session.id, "--to", to);

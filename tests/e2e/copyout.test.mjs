@@ -129,6 +129,49 @@ describe("copying out of a sandbox", { skip: serviceMissing }, () => {
         assert.equal(status, 400);
     });
 
+    async function patchOf(session, query, headers = {}) {
+        const reply = await fetch(`${job.service.url}${session.path}/diff${query}`,
+            { headers: { authorization: `Bearer ${job.service.apiKey}`, ...headers } });
+        assert.equal(reply.status, 200);
+        assert.equal(reply.headers.get("content-type"), "text/x-diff");
+        return Buffer.from(await reply.arrayBuffer());
+    }
+
+    test("a patch is taken by git, and makes of the image's files what the session did", async () => {
+        const setup = "mkdir -p base/d; cd base; seq 50 > edit; echo x > gone; echo m > mode; ln -s edit link; printf none > 'no newline'; "
+            + "echo y > d/kept; echo t > type; cd ..";
+        const session = await sessionWith(`${setup}; cp -a base work; cd work; sed -i 's/^25$/twenty-five/; 3d' edit; rm gone; `
+            + "chmod +x mode; ln -sf d/kept link; printf more >> 'no newline'; mkdir new; echo n > new/$'odd\"\\\\\tname'; touch empty; "
+            + "echo é > ünï; rm type; ln -s d type; head -c 100 /dev/zero > binary; head -c 2M /dev/zero | tr '\\0' 'a' > large");
+        const patch = await patchOf(session, "?path=/workspace/work&format=patch");
+        assert.match(patch.toString(), /^# left out, binary: binary$/m);
+        assert.match(patch.toString(), /^# left out, too large: large$/m);
+        const to = mkdtempSync(path.join(work, "git-"));
+        writeFileSync(path.join(work, "p.patch"), patch);
+        execFileSync("git", ["init", "-q"], { cwd: to });
+        execFileSync("git", ["apply", "--whitespace=nowarn", path.join(work, "p.patch")], { cwd: to });
+        const wanted = await unpack(session, "?path=/workspace/work");
+        for (const name of ["binary", "large"]) {
+            rmSync(path.join(wanted, name));
+        }
+        rmSync(path.join(to, ".git"), { recursive: true });
+        execFileSync("diff", ["-r", "--no-dereference", wanted, to]);
+        assert.deepEqual(tree(to), tree(wanted));
+        assert.deepEqual(await patchOf(session, "?path=/workspace/work", { accept: "text/x-diff" }), patch);
+        assert.equal((await job.service.request("GET", `${session.path}/diff?format=xml`)).status, 400);
+    });
+
+    test("a patch shows what an image's own file was", async () => {
+        const session = await sessionWith("echo '10.0.0.1 here' >> /etc/hosts; rm /etc/shells; chmod +x /etc/hostname");
+        const patch = (await patchOf(session, "?format=patch")).toString();
+        assert.equal(patch, "diff --git a/etc/hostname b/etc/hostname\nold mode 100644\nnew mode 100755\n"
+            + "diff --git a/etc/hosts b/etc/hosts\n--- a/etc/hosts\n+++ b/etc/hosts\n@@ -1,2 +1,3 @@\n"
+            + " 127.0.0.1 localhost sandbox\n ::1 localhost ip6-localhost ip6-loopback\n+10.0.0.1 here\n"
+            + "diff --git a/etc/shells b/etc/shells\ndeleted file mode 100644\n--- a/etc/shells\n+++ /dev/null\n"
+            + "@@ -1,2 +0,0 @@\n-/bin/sh\n-/bin/bash\n");
+        assert.equal((await patchOf(await job.session(), "?format=patch")).length, 0);
+    });
+
     test("a sparse file of a terabyte is told, and cuts the archive instead of passing for whole", async () => {
         const session = await sessionWith("truncate -s 1T huge; echo x > small");
         assert.equal((await get(session)).changes.find((one) => one.path === "/workspace/huge").size, 2 ** 40);

@@ -104,6 +104,7 @@ async function read(service, path) {
     await service.request("GET", "/metrics");
     await service.ok("GET", `${path}/export`);
     await service.ok("GET", `${path}/diff?path=/`);
+    await service.request("GET", `${path}/diff?format=patch`);
     await service.request("GET", `${path}/workspace?path=/workspace&changes=true`);
 }
 
