@@ -27,6 +27,12 @@ static int authorize(void *arg, int action, const char *table, const char *colum
     if (action != SQLITE_READ && action != SQLITE_UPDATE && action != SQLITE_DELETE)
         return SQLITE_OK;
     size_t i = table_at(g, table);
+    if (action != SQLITE_READ && g->changed == 0)
+        g->changed = i + 1;
+    else if (action != SQLITE_READ && g->changed != i + 1)
+        g->cascading = true;
+    if (g->cascading && g->changed == i + 1)
+        return SQLITE_OK;
     if (i < g->count && action == SQLITE_READ && column && strcmp(column, "tenant_id") == 0)
         g->tables[i].reads_tenant = true;
     return SQLITE_OK;
@@ -42,6 +48,8 @@ void sqlite_guard_begin(struct sqlite_guard *g)
 {
     g->count = 0;
     g->overflow = false;
+    g->changed = 0;
+    g->cascading = false;
 }
 
 static bool is_tenant_table(sqlite3 *sqlite, const char *table)

@@ -18,6 +18,8 @@ struct sqlite_guard { /* one a connection; not while another statement is prepar
     sqlite3 *sqlite;
     size_t count;
     bool overflow;
+    size_t changed; /* index + 1 of the table that the statement itself changes; 0 = none */
+    bool cascading; /* now foreign keys change others: what is read of it is their doing */
     struct {
         char name[64];
         bool reads_tenant;

@@ -423,6 +423,60 @@ static void a_statement_that_forgets_the_tenant_is_found(void **state)
         assert_int_equal(db_read(f->db, guarded, (void *)good[i]), 0);
 }
 
+/* Tables that belong to the service and not to a tenant: each needs a reason. */
+static bool is_shared(struct str table)
+{
+    static const char *const shared[] = {
+        "tenants",           /* the tenants themselves */
+        "schema_migrations", /* which schema this is */
+        "sqlite_sequence",
+        "sqlite_stat1",
+    };
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        if (str_is(table, shared[i]))
+            return true;
+    return false;
+}
+
+struct table_names {
+    char names[64][64];
+    size_t n;
+};
+
+static err list_tables(struct db_conn *c, void *arg)
+{
+    struct table_names *t = arg;
+    struct db_rows *r;
+    TRY(db_query(c, "SELECT name FROM sqlite_master WHERE type = 'table'", DB_NO_ARGS, &r));
+    while (db_next(r)) {
+        assert_true(t->n < 64);
+        if (!is_shared(db_str(r, 0)))
+            snprintf(t->names[t->n++], sizeof t->names[0], "%.*s", STR_ARG(db_str(r, 0)));
+    }
+    return db_rows_done(r);
+}
+
+/* R50: a table that comes later is guarded, too, or this fails. */
+static void every_table_of_tenants_is_guarded(void **state)
+{
+    struct test_db *f = *state;
+    static struct table_names tables;
+    tables.n = 0;
+    assert_int_equal(db_read(f->db, list_tables, &tables), 0);
+    assert_true(tables.n >= 9);
+    for (size_t i = 0; i < tables.n; i++) {
+        static const char *const forms[][2] = {{"SELECT COUNT(*) FROM ", ""},
+                                               {"DELETE FROM ", ""},
+                                               {"UPDATE ", " SET tenant_id = 'x'"}};
+        for (size_t k = 0; k < sizeof forms / sizeof *forms; k++) {
+            char sql[128];
+            snprintf(sql, sizeof sql, "%s%s%s", forms[k][0], tables.names[i], forms[k][1]);
+            print_message("%s\n", sql);
+            assert_int_equal(db_read(f->db, guarded, sql), E_INTERNAL);
+        }
+    }
+}
+
 static err write_in_read(struct db_conn *c, void *arg)
 {
     return insert_row(c, arg);
@@ -636,6 +690,7 @@ int main(void)
         WITH_DB(the_statement_cache_is_bounded),
         WITH_DB(mistakes_in_sql_are_internal_errors),
         WITH_DB(a_statement_that_forgets_the_tenant_is_found),
+        WITH_DB(every_table_of_tenants_is_guarded),
         WITH_DB(a_read_cannot_write),
         WITH_DB(many_threads_read_and_write_at_once),
         WITH_DB(kill_9_leaves_whole_transactions_and_all_that_were_reported),
