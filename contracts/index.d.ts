@@ -142,6 +142,9 @@ export type SystemPrompt = string | null;
 /** Names of managed features; this version has none */
 export type Extensions = string[] | null;
 
+/** Whether context files (AGENTS.md and the like) and skills (.pi/skills, .agents/skills) of the sandbox's working directory are loaded when the session wakes, as a local Pi would; true when null or left out */
+export type ProjectContext = boolean | null;
+
 export type AgentCreate = {
     name: Name;
     model: Model;
@@ -151,6 +154,7 @@ export type AgentCreate = {
     skills?: Skills;
     mcpServers?: McpServers;
     multiagent?: NullableMultiagent;
+    projectContext?: ProjectContext;
     metadata?: Metadata;
 };
 
@@ -165,6 +169,7 @@ export type AgentUpdate = {
     skills?: Skills;
     mcpServers?: McpServers;
     multiagent?: NullableMultiagent;
+    projectContext?: ProjectContext;
     metadata?: Metadata;
 };
 
@@ -180,6 +185,7 @@ export type Agent = {
     skills: Skill[];
     mcpServers: McpServer[];
     multiagent: NullableMultiagent;
+    projectContext: ProjectContext;
     metadata: Metadata;
     createdAt: Time;
     updatedAt: Time;
@@ -268,6 +274,7 @@ export type AgentOverrides = {
     extensions?: Extensions;
     skills?: Skills;
     mcpServers?: McpServers;
+    projectContext?: ProjectContext;
 };
 
 export type AgentReference = AgentId | {
@@ -340,6 +347,7 @@ export type SessionAgent = {
     skills: Skill[];
     mcpServers: McpServer[];
     multiagent: NullableMultiagent;
+    projectContext: ProjectContext;
     metadata: Metadata;
 };
 

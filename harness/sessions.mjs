@@ -3,6 +3,7 @@
 import { DefaultPrompts } from "./prompt.mjs";
 import { toJsonLine } from "./protocol.mjs";
 import { Calls, remoteTools } from "./tools.mjs";
+import { workdirResources } from "./workdir.mjs";
 
 const ALL_TOOLS = ["read", "bash", "edit", "write", "grep", "find", "ls"];
 const NOWHERE = "/nonexistent";
@@ -65,17 +66,20 @@ export class Sessions {
         this.#open.get(id)?.calls.answer(call, result);
     }
 
-    async #options({ session, cwd, token, model, thinkingLevel, systemPrompt, tools }, lines) {
+    async #options(request, lines) {
+        const { session, cwd, token, model, thinkingLevel, systemPrompt, tools, workdirLines = 0 } = request;
         const level = thinkingLevel ?? undefined;
+        const ofLog = lines.length - workdirLines;
         return {
             id: session,
             cwd,
-            entries: lines.map((line) => JSON.parse(line.toString("utf8"))),
+            entries: lines.slice(0, ofLog).map((line) => JSON.parse(line.toString("utf8"))),
             model: await this.#models.forSession(model, token, level),
             modelRuntime: this.#models.runtime,
             thinkingLevel: level,
             systemPrompt: systemPrompt ?? await this.#prompts.forTools(tools),
             tools,
+            workdir: workdirResources(this.#pi, lines.slice(ofLog), cwd),
         };
     }
 
@@ -87,7 +91,7 @@ export class Sessions {
             model: this.#models.runtime.getModels()[0],
             modelRuntime: this.#models.runtime,
             sessionManager: this.#pi.SessionManager.inMemory(cwd),
-            resourceLoader: resources(this.#pi, undefined),
+            resourceLoader: resources(this.#pi, undefined, { agentsFiles: [], skills: [] }),
             settingsManager: this.#pi.SettingsManager.inMemory({ ...SETTINGS }),
             tools: names,
             customTools: remoteTools(this.#pi, names, cwd, () => Promise.reject(new Error("no"))),
@@ -130,7 +134,7 @@ class HostedSession {
     }
 
     async start(pi, options) {
-        const { id, cwd, entries, model, modelRuntime, thinkingLevel, systemPrompt, tools } = options;
+        const { id, cwd, entries, model, modelRuntime, thinkingLevel, systemPrompt, tools, workdir } = options;
         const fresh = entries.length === 0;
         const manager = pi.SessionManager.inMemory(cwd, { id }, entries);
         this.#streamEntries(manager);
@@ -144,7 +148,7 @@ class HostedSession {
             modelRuntime,
             thinkingLevel,
             sessionManager: manager,
-            resourceLoader: resources(pi, systemPrompt),
+            resourceLoader: resources(pi, systemPrompt, workdir),
             settingsManager: pi.SettingsManager.inMemory({ ...SETTINGS }),
             tools,
             customTools: remoteTools(pi, tools, cwd, (call) => this.calls.run(call)),
@@ -347,14 +351,14 @@ function split(blocks) {
     return { text, images: images.length > 0 ? images : undefined };
 }
 
-/** Nothing is looked for on this machine: no extensions, skills, templates or context files. */
-function resources(pi, systemPrompt) {
+/** Nothing is looked for on this machine; context files and skills are those of the sandbox. */
+function resources(pi, systemPrompt, { agentsFiles, skills }) {
     return {
         getExtensions: () => ({ extensions: [], errors: [], runtime: pi.createExtensionRuntime() }),
-        getSkills: () => ({ skills: [], diagnostics: [] }),
+        getSkills: () => ({ skills, diagnostics: [] }),
         getPrompts: () => ({ prompts: [], diagnostics: [] }),
         getThemes: () => ({ themes: [], diagnostics: [] }),
-        getAgentsFiles: () => ({ agentsFiles: [] }),
+        getAgentsFiles: () => ({ agentsFiles }),
         getSystemPrompt: () => systemPrompt,
         getSystemPromptSource: () => undefined,
         getAppendSystemPrompt: () => [],

@@ -282,6 +282,7 @@ static const struct field overridable[] = {
      .nullable = true,
      .no_nul = true,
      .bytes_max = PROMPT_BYTES_MAX},
+    {.name = "projectContext", .kinds = FIELD_BOOL, .nullable = true},
     {.name = "extensions", .kinds = FIELD_ARRAY, .nullable = true, .max = 20, .item = &extension},
     {.name = "skills",
      .kinds = FIELD_ARRAY,
@@ -395,14 +396,16 @@ static json_t *default_of(const char *member)
             return json_array();
     if (strcmp(member, "metadata") == 0)
         return json_object();
+    if (strcmp(member, "projectContext") == 0)
+        return json_true();
     return json_null();
 }
 
 void agent_apply(json_t *definition, const json_t *changes)
 {
-    static const char *const members[] = {"name",       "model",      "systemPrompt",
-                                          "tools",      "skills",     "extensions",
-                                          "mcpServers", "multiagent", "metadata"};
+    static const char *const members[] = {
+        "name",       "model",      "systemPrompt", "tools",          "skills",
+        "extensions", "mcpServers", "multiagent",   "projectContext", "metadata"};
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         json_t *value = json_object_get(changes, members[i]);
         if (value && !json_is_null(value))

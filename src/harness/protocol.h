@@ -5,8 +5,10 @@
    Raw lines are relayed without re-encoding (log lines, tool input, results).
 
    control → host                                             lines that follow
-     {op:"open", id, session, cwd, token, model, thinkingLevel, systemPrompt|null, tools:[name…], lines}
-                                                               the log's header and entries Pi needs, oldest first
+     {op:"open", id, session, cwd, token, model, thinkingLevel, systemPrompt|null, tools:[name…], lines,
+             workdirLines?}                                    the log's header and entries Pi needs, oldest first; the
+                                                               last workdirLines are not of the log: what rg found
+                                                               in the working directory (session/workdir.h)
         model: {provider, id, api?, baseUrl?, custom, contextWindow?, maxTokens?, input?, cost?}
      {op:"prompt", id, session, note|null, lines:1}             content blocks (array); note = hidden text before
      {op:"steer", id, session, lines:1}                         content blocks: between tool calls of the run

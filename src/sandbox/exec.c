@@ -76,6 +76,8 @@ static err queue_opening(struct conversation *c)
     json_t *argv = NULL;
     TRY(argv_json(r, &argv));
     json_t *o = json_pack("{s:o, s:s}", "argv", argv, "cwd", r->cwd ? r->cwd : SANDBOX_WORKDIR);
+    if (r->timeout_ms > 0)
+        json_object_set_new(o, "timeoutMs", json_integer(r->timeout_ms));
     if (r->terminal) {
         json_t *window = window_of(r->in);
         json_object_set_new(o, "pty", window ? window : json_object());

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/err.h"
@@ -26,7 +27,8 @@ struct exec_request {
                              other than SIGWINCH then end the conversation: what runs there gets HUP */
     struct buf *keep_out; /* instead of `out` and `err_fd`, unless NULL */
     struct buf *keep_errs;
-    size_t keep_max; /* bytes each; the rest is dropped and told in `cut` */
+    size_t keep_max;    /* bytes each; the rest is dropped and told in `cut` */
+    int64_t timeout_ms; /* then it is killed; 0 = never */
 };
 
 struct exec_ended {

@@ -56,10 +56,19 @@ static err register_at_broker(struct live *l, const json_t *model, struct arena 
     return 0;
 }
 
-static json_t *open_envelope(struct live *l, const json_t *model, size_t lines)
+static size_t count_lines(struct str lines)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < lines.n; i++)
+        n += lines.p[i] == '\n';
+    return n;
+}
+
+static json_t *open_envelope(struct live *l, const json_t *model, size_t lines, size_t workdir)
 {
     json_t *e = json_pack("{s:s, s:s, s:s, s:I}", "op", "open", "cwd", SANDBOX_WORKDIR, "token",
                           l->token, "lines", (json_int_t)lines);
+    json_object_set_new(e, "workdirLines", json_integer((json_int_t)workdir));
     json_t *m = json_deep_copy(model);
     const char *level = json_get_c(model, "thinkingLevel");
     json_object_del(m, "thinkingLevel");
@@ -73,7 +82,7 @@ static json_t *open_envelope(struct live *l, const json_t *model, size_t lines)
     return e;
 }
 
-static err try_open(struct live *l, struct arena *a)
+static err try_open(struct live *l, struct str workdir, struct arena *a)
 {
     const json_t *model = json_object_get(l->agent, "model");
     effects_close_host(l);
@@ -82,7 +91,10 @@ static err try_open(struct live *l, struct arena *a)
     size_t n = 0;
     TRY(context_lines(l->m->logs_dir, l->tenant, l->id, &lines, &n));
     TRY(register_at_broker(l, model, a));
-    harness_open(l->m->harness, l->tenant, l->id, open_envelope(l, model, n), buf_str(&lines));
+    size_t extra = count_lines(workdir);
+    buf_add_str(&lines, workdir);
+    harness_open(l->m->harness, l->tenant, l->id, open_envelope(l, model, n + extra, extra),
+                 buf_str(&lines));
     return 0;
 }
 
@@ -95,6 +107,13 @@ void effects_close_host(struct live *l)
     sodium_memzero(l->token, sizeof l->token);
 }
 
+void effects_open_host(struct live *l, struct str workdir)
+{
+    AUTO_ARENA a = arena_new();
+    if (try_open(l, workdir, a))
+        host_failed(l, err_code(), err_text());
+}
+
 /* ---- the table of effects ---- */
 
 typedef void (*effect_fn)(struct live *l, const struct turn_effect *e, struct arena *a);
@@ -102,8 +121,12 @@ typedef void (*effect_fn)(struct live *l, const struct turn_effect *e, struct ar
 static void host_open(struct live *l, const struct turn_effect *e, struct arena *a)
 {
     (void)e;
-    if (try_open(l, a))
-        host_failed(l, err_code(), err_text());
+    (void)a;
+    /* R44; a new working directory is empty by construction and needs no look. */
+    if (l->workdir_used && json_get_bool(l->agent, "projectContext", true))
+        tool_read_workdir(l);
+    else
+        effects_open_host(l, (struct str){0});
 }
 
 static void send_op(struct live *l, const char *op, struct str lines, size_t count, bool reply,
@@ -139,9 +162,7 @@ static void host_steer(struct live *l, const struct turn_effect *e, struct arena
 static void host_resume(struct live *l, const struct turn_effect *e, struct arena *a)
 {
     (void)a;
-    size_t n = 0;
-    for (size_t i = 0; i < e->bytes.n; i++)
-        n += e->bytes.p[i] == '\n';
+    size_t n = count_lines(e->bytes);
     struct str lines = e->bytes;
     if (lines.n)
         lines.n--; /* the sender puts the last LF */
@@ -165,6 +186,7 @@ static void host_result(struct live *l, const struct turn_effect *e, struct aren
 static void start_tool(struct live *l, const struct turn_effect *e, struct arena *a)
 {
     (void)a;
+    l->workdir_used = true;
     tool_start(l, e->id, e->name, e->bytes);
 }
 

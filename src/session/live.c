@@ -135,6 +135,9 @@ static err load(struct live *l)
         .provider = provider ? provider : "",
         .model = id ? id : "",
         .max_running_ms = json_get_int(environment, "maxDuration", 0) * 1000});
+    const char *image = json_get_c(environment, "image");
+    l->workdir_used =
+        strcmp(l->row.sandbox_state, "none") != 0 || (image && strcmp(image, "host") != 0);
     l->projection = projection_new(l->id);
     l->stored_usage = l->row.usage;
     if (strcmp(l->row.sandbox_state, "stopped") == 0 ||
@@ -325,6 +328,9 @@ static void handle(struct run *r, struct message *msg)
     case MESSAGE_END:
         bare_outcome(r, msg->waiter);
         l->ended = true;
+        break;
+    case MESSAGE_OPEN:
+        effects_open_host(l, in.bytes);
         break;
     case MESSAGE_CHANGE:
         handle_change(r, msg, &in);

@@ -21,6 +21,7 @@ enum message_kind {
     MESSAGE_WITHDRAW,
     MESSAGE_STOP_SANDBOX, /* R30, unless it is running again */
     MESSAGE_END,          /* deleted: drop everything */
+    MESSAGE_OPEN,         /* bytes: what the working directory holds for Pi; opens the host */
     MESSAGE_CHANGE,       /* event: the members that change (manager.h) */
     MESSAGE_TICK
 };
@@ -63,6 +64,7 @@ struct live {
     struct session_log *log;
     struct projection *projection;
     char token[65];     /* at the gateway; "" when the host is not open */
+    bool workdir_used;  /* it may hold files: the image brings some, or a tool has run */
     char *sandbox_note; /* to be told to the model at the next resume, or NULL */
     int64_t quiet_since_ms;
     bool ended;  /* deleted, or its log failed: leaves memory after this run */
@@ -116,6 +118,8 @@ int64_t live_next_wake(const struct live *l);
 /* effects.c */
 void effects_perform(struct live *l, const struct turn_effect *e, struct arena *a);
 void effects_close_host(struct live *l);
+/* `workdir`: records of workdir.h, an LF after each; empty = nothing was found. */
+void effects_open_host(struct live *l, struct str workdir);
 
 /* tools.c: each starts a thread that posts its outcome */
 void tool_start(struct live *l, const char *call, const char *name, struct str input);
@@ -123,6 +127,8 @@ void tool_attach(struct live *l, const char *call, const char *name);
 void tool_cancel(struct live *l, const char *call);
 void tool_ack(struct live *l, const char *call);
 void tool_warm(struct live *l);
+/* Posts MESSAGE_OPEN once the working directory has been looked at (R44). */
+void tool_read_workdir(struct live *l);
 void tool_stop_sandbox(struct live *l);
 
 #endif

@@ -7,6 +7,7 @@
 #include "sandbox/hands.h"
 #include "sandbox/ledger.h"
 #include "session/live.h"
+#include "session/workdir.h"
 
 #include <stdio.h>
 
@@ -246,6 +247,31 @@ void tool_warm(struct live *l)
 {
     if (!sandboxes_known(l->m->sandboxes, l->id))
         run_job(job_new(l, NULL, NULL, (struct str){0}), "sandbox-warm", warm_thread, false);
+}
+
+/* A working directory that cannot be looked at does not keep the session from going on: what
+   ails the sandbox is reported by the first call that needs it. */
+static void *workdir_thread(void *arg)
+{
+    struct job *j = arg;
+    log_bind(NULL, j->session);
+    char socket[108];
+    bool fresh = false;
+    AUTO_BUF found = {0};
+    size_t lines = 0;
+    if (start_sandbox(j, socket, &fresh) || workdir_read(socket, &found, &lines)) {
+        log_warn("the working directory's context files are not read: %s", err_text());
+        buf_clear(&found);
+    }
+    struct turn_input in = {.bytes = buf_str(&found)};
+    manager_post_live(j->m, j->session, message_new(MESSAGE_OPEN, &in), true);
+    job_free(j);
+    return NULL;
+}
+
+void tool_read_workdir(struct live *l)
+{
+    run_job(job_new(l, NULL, NULL, (struct str){0}), "workdir", workdir_thread, false);
 }
 
 static void *stop_thread(void *arg)

@@ -22,7 +22,8 @@ test("create answers 201 with the resource and its defaults", async () => {
     assert.match(agent.createdAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
     assert.deepEqual(agent, {
         id: agent.id, type: "agent", version: 1, name: body.name, model: MODEL, systemPrompt: null,
-        tools: null, extensions: [], skills: [], mcpServers: [], multiagent: null, metadata: {}, createdAt: agent.createdAt,
+        tools: null, extensions: [], skills: [], mcpServers: [], multiagent: null, projectContext: true,
+        metadata: {}, createdAt: agent.createdAt,
         updatedAt: agent.createdAt, archivedAt: null,
     });
     assert.deepEqual(await service.ok("GET", `/v1/agents/${agent.id}`), agent);

@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     must((json_get_c(m, "api") != NULL) == (json_get_c(m, "baseUrl") != NULL));
     AUTO_JSON definition = json_object();
     agent_apply(definition, body);
-    must(json_object_size(definition) == 9);
+    must(json_object_size(definition) == 10);
     must(json_array_size(json_object_get(definition, "mcpServers")) <= 20);
     err whole = agent_check_whole(definition), runnable = agent_check_runnable(definition);
     must((!whole && !runnable) || err_text()[0] != 0);

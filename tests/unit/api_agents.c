@@ -133,15 +133,16 @@ static void omitted_stays_null_clears_a_value_replaces(void **state)
     AUTO_JSON first = parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p'}");
     AUTO_JSON definition = json_object();
     agent_apply(definition, first);
-    AUTO_JSON whole =
-        parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p','tools':null,"
-              "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'metadata':{}}");
+    AUTO_JSON whole = parse("{'name':'n','model':{'id':'m'},'systemPrompt':'p','tools':null,"
+                            "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'"
+                            "projectContext':true,'metadata':{}}");
     assert_true(json_equal(definition, whole));
     AUTO_JSON change = parse("{'systemPrompt':null,'tools':{'configs':[]},'metadata':{'a':'b'}}");
     agent_apply(definition, change);
-    AUTO_JSON changed = parse(
-        "{'name':'n','model':{'id':'m'},'systemPrompt':null,'tools':{'configs':[]},"
-        "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'metadata':{'a':'b'}}");
+    AUTO_JSON changed =
+        parse("{'name':'n','model':{'id':'m'},'systemPrompt':null,'tools':{'configs':[]},"
+              "'extensions':[],'skills':[],'mcpServers':[],'multiagent':null,'projectContext':true,"
+              "'metadata':{'a':'b'}}");
     assert_true(json_equal(definition, changed));
 }
 

@@ -18,7 +18,7 @@ const TOOLS = {
 const AGENT = {
     model: { ...MODEL, thinkingLevel: "off", contextWindow: 100000, maxTokens: 1000, input: ["text"],
         cost: { input: 1, output: 2, cacheRead: 0.1, cacheWrite: 1.25 } },
-    systemPrompt: "Be brief.", tools: TOOLS, extensions: [], metadata: { team: "core" },
+    systemPrompt: "Be brief.", tools: TOOLS, projectContext: true, extensions: [], metadata: { team: "core" },
     skills: [{ type: "custom", skillId: `skill_${"0".repeat(26)}`, version: 1 }],
     mcpServers: [{ type: "url", name: "docs", url: "https://example.com/mcp" }],
     multiagent: { agents: [{ type: "self" }] },

@@ -42,7 +42,7 @@ export default async function tour({ service, job }) {
     const made = await service.ok("POST", "/v1/sessions", { agent: agent.id, ...both }, key);
     await service.ok("POST", "/v1/sessions", { agent: { id: agent.id, version: 1, overrides: {
         model: MODEL, systemPrompt: null, tools: null, extensions: null, skills: null,
-        mcpServers: null } }, ...both });
+        mcpServers: null, projectContext: false } }, ...both });
     await lists(service, agent, environment);
     const path = `/v1/sessions/${made.id}`;
     await service.request("POST", `${path}/shell`, // there is no sandbox yet
