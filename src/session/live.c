@@ -114,6 +114,7 @@ static bool load_line(void *arg, int64_t number, struct str line)
     struct live *l = arg;
     turn_load_line(l->turn, line);
     projection_feed(l->projection, line, ignore_event, NULL);
+    log_index_pass(l->log_path, LOG_BY_SEQ, &l->place, line);
     return true;
 }
 
@@ -138,7 +139,8 @@ static err load(struct live *l)
     const char *image = json_get_c(environment, "image");
     l->workdir_used =
         strcmp(l->row.sandbox_state, "none") != 0 || (image && strcmp(image, "host") != 0);
-    l->projection = projection_new(l->id);
+    l->projection = l->place.projection = projection_new(l->id);
+    l->log_path = log_path(l->m->logs_dir, l->tenant, l->id, l->config);
     l->stored_usage = l->row.usage;
     if (strcmp(l->row.sandbox_state, "stopped") == 0 ||
         strcmp(l->row.sandbox_state, "crashed") == 0)
@@ -357,6 +359,12 @@ static void publish_event(void *arg, int64_t seq, json_t *event)
         &(struct hub_frame){.seq = seq, .type = json_get_c(event, "type"), .json = buf_str(&text)});
 }
 
+static void publish_line(struct live *l, struct str line)
+{
+    projection_feed(l->projection, line, publish_event, l);
+    log_index_pass(l->log_path, LOG_BY_SEQ, &l->place, line);
+}
+
 struct row_write {
     struct run *r;
     bool usage_changed;
@@ -447,7 +455,7 @@ static void commit(struct run *r)
     }
     for (struct outcome *o = r->first; o; o = o->next) {
         for (size_t i = 0; !e && i < o->out.line_count; i++)
-            projection_feed(l->projection, o->out.lines[i], publish_event, l);
+            publish_line(l, o->out.lines[i]);
         for (const struct turn_effect *f = o->out.effects; !e && f; f = f->next)
             effects_perform(l, f, r->a);
         answer(o, e);

@@ -4,6 +4,7 @@
 
 #include "base/lock.h"
 #include "session/log.h"
+#include "session/log_index.h"
 #include "session/manager.h"
 #include "session/projection.h"
 #include "session/sandboxes.h"
@@ -63,9 +64,11 @@ struct live {
     struct turn *turn; /* NULL until loaded */
     struct session_log *log;
     struct projection *projection;
-    char token[65];     /* at the gateway; "" when the host is not open */
-    bool workdir_used;  /* it may hold files: the image brings some, or a tool has run */
-    char *sandbox_note; /* to be told to the model at the next resume, or NULL */
+    const char *log_path;
+    struct log_place place; /* behind the last line; its projection is the one above */
+    char token[65];         /* at the gateway; "" when the host is not open */
+    bool workdir_used;      /* it may hold files: the image brings some, or a tool has run */
+    char *sandbox_note;     /* to be told to the model at the next resume, or NULL */
     int64_t quiet_since_ms;
     bool ended;  /* deleted, or its log failed: leaves memory after this run */
     bool failed; /* in this run the disk or the database refused: to be woken again soon */

@@ -4,6 +4,7 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "base/mem.h"
+#include "session/log_index.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -206,6 +207,7 @@ err log_remove(const char *dir, const char *tenant, const char *session)
 {
     char path[PATH_MAX];
     TRY(build_path(dir, tenant, session, path, sizeof path));
+    log_index_remove(path);
     if (unlink(path) < 0 && errno != ENOENT)
         return fail_errno("remove %s", path);
     return 0;

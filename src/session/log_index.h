@@ -1,6 +1,8 @@
-/* Where to begin reading a long log. Readers note places as they pass them, and later reads start
-   at the nearest one instead of at the top. Only memory: a new process finds the places again. A
-   place that no longer fits its file (a failed write was cut back) is dropped. Any thread. */
+/* Where to begin reading a long log. Whoever passes over a log notes places, and later reads start
+   at the nearest one instead of at the top. Places of events are kept beside the log, in
+   <session>.places, so that the first read of a new process need not parse everything; the file is
+   only a help and may be lost at any time. A place that no longer fits its log (a failed write was
+   cut back) is dropped, and the file with it. Any thread. */
 #ifndef SESSION_LOG_INDEX_H
 #define SESSION_LOG_INDEX_H
 
@@ -33,7 +35,10 @@ void log_place_done(struct log_place *place);
    lies near. Call it after the projection has the line. */
 void log_index_pass(const char *path, enum log_order order, struct log_place *place,
                     struct str line);
-/* For tests, before reads: the bytes between places. */
+/* Removes what is kept beside a log that is removed, and forgets it. */
+void log_index_remove(const char *path);
+/* For tests, before reads: the bytes between places; and what a new process knows: nothing. */
 void log_index_set_interval(int64_t bytes);
+void log_index_forget_all(void);
 
 #endif

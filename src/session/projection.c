@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define PROJECTION_MAGIC 0x9205ec70u
+#define SAVED_VERSION 1 /* of the rules and of what is saved */
 
 struct projection {
     unsigned magic;
@@ -50,6 +51,35 @@ struct projection *projection_copy(const struct projection *p)
     copy->messages = json_copy(p->messages);
     copy->given = json_copy(p->given);
     return copy;
+}
+
+json_t *projection_save(const struct projection *p)
+{
+    CHECK(p, PROJECTION_MAGIC);
+    return json_pack("{s:i, s:I, s:I, s:b, s:o, s:o, s:s, s:I, s:I}", "version", SAVED_VERSION,
+                     "seq", (json_int_t)p->seq, "badLines", (json_int_t)p->bad_lines,
+                     "forkedPrefix", (int)p->forked_prefix, "messages", json_copy(p->messages),
+                     "given", json_copy(p->given), "startLine", p->start_line, "startAt",
+                     (json_int_t)p->start_at_ms, "waiting", (json_int_t)p->waiting);
+}
+
+struct projection *projection_restore(const char *session, const json_t *saved)
+{
+    json_t *messages = json_object_get(saved, "messages"), *given = json_object_get(saved, "given");
+    const char *start_line = json_get_c(saved, "startLine");
+    if (json_get_int(saved, "version", 0) != SAVED_VERSION || !json_is_object(messages) ||
+        !json_is_object(given) || start_line == NULL)
+        return NULL;
+    struct projection *p = projection_new(session);
+    p->seq = json_get_int(saved, "seq", 0);
+    p->bad_lines = json_get_int(saved, "badLines", 0);
+    p->forked_prefix = json_get_bool(saved, "forkedPrefix", false);
+    json_object_update(p->messages, messages);
+    json_object_update(p->given, given);
+    snprintf(p->start_line, sizeof p->start_line, "%s", start_line);
+    p->start_at_ms = json_get_int(saved, "startAt", 0);
+    p->waiting = json_get_int(saved, "waiting", 0);
+    return p;
 }
 
 void projection_free(struct projection *p)

@@ -12,6 +12,10 @@ struct projection *projection_new(const char *session);
 void projection_free(struct projection *p); /* NULL-safe */
 /* The same state in an object of its own. */
 struct projection *projection_copy(const struct projection *p);
+/* The state as JSON (new reference) and back, for a process that comes later; NULL when it was
+   saved by rules that are not these. */
+json_t *projection_save(const struct projection *p);
+struct projection *projection_restore(const char *session, const json_t *saved);
 int64_t projection_seq(const struct projection *p); /* of the last event; 0 before the first */
 
 /* Called for each event in order; `event` is {id, type, seq, createdAt, processedAt, sessionId, …};

@@ -1,12 +1,15 @@
-/* sources: src/session/log.c src/session/log_index.c src/session/context.c src/session/history.c src/session/projection.c */
+/* sources: src/session/log.c src/session/log_index.c src/session/log_tree.c src/session/context.c */
+/* sources: src/session/history.c src/session/projection.c src/session/messages.c src/session/fork.c */
 /* sources: src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c src/base/arena.c */
-/* sources: src/base/clock.c src/base/id.c src/base/fd.c */
+/* sources: src/base/clock.c src/base/id.c src/base/fd.c src/base/lock.c */
 /* Any bytes as a log file: opening keeps whole lines and nothing else, an append makes one more,
-   and pages, entries and the context for a host come out of it without harm. */
+   and pages, entries, the context for a host, messages and a fork come out of it without harm. */
 #include "session/log.h"
 #include "base/fd.h"
 #include "session/context.h"
+#include "session/fork.h"
 #include "session/history.h"
+#include "session/messages.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,6 +72,26 @@ static void check_pages(int64_t lines)
     must((int64_t)json_array_size(rows) == (lines < 3 ? lines : 3));
     json_decref(rows);
     must(context_lines(dir, "t", "s", &context, &count) == 0 && (int64_t)count <= lines);
+    must(session_messages(dir, "t", "s", &rows) == 0 && json_is_array(rows));
+    json_decref(rows);
+}
+
+/* A fork fails with a reason, or can be forked again at the same place. */
+static void check_fork(void)
+{
+    char at[ID_MAX], again[ID_MAX];
+    struct fork_request f = {
+        .logs_dir = dir, .tenant = "t", .from = "s", .to = "fork", .now_ms = 1700000000000};
+    err e = fork_log(&f, at);
+    must(e == 0 || e == E_CONFLICT);
+    if (!e) {
+        f.from = "fork";
+        f.to = "again";
+        f.entry = at;
+        e = fork_log(&f, again); /* ids that are there twice lead elsewhere */
+        must(e ? e == E_CONFLICT || e == E_NOT_FOUND : strcmp(at, again) == 0);
+    }
+    must(log_remove(dir, "t", "fork") == 0 && log_remove(dir, "t", "again") == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -87,6 +110,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct reading r = {.rest = {(const char *)data, kept}};
     must(log_read(dir, "t", "s", same_line, &r) == 0);
     check_pages(r.lines);
+    check_fork();
     log_append(log, STR("{}"));
     must(log_sync(log) == 0);
     log_close(log);

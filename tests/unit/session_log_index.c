@@ -220,6 +220,96 @@ static void many_logs_are_read_and_the_oldest_forgotten(void **state)
     }
 }
 
+/* ---- what a new process knows ---- */
+
+static void lines_of(int n, struct buf *out)
+{
+    for (int i = 0; i < n; i++)
+        buf_printf(out,
+                   "{\"type\":\"message\",\"id\":\"%08d\",\"message\":{\"role\":\"user\","
+                   "\"content\":\"number %d\"}}\n",
+                   i, i);
+}
+
+static void places_file(struct fixture *f, char out[256])
+{
+    snprintf(out, 256, "%s/t/%s.places", f->dir, SCRIPT_SESSION);
+}
+
+static void expect_last(struct fixture *f, int64_t n)
+{
+    for (int events = 0; events < 2; events++) {
+        AUTO_JSON rows = page(f, SCRIPT_SESSION, events, (struct history_query){.limit = 3});
+        assert_int_equal(json_array_size(rows), 3);
+        for (int64_t i = 0; i < 3; i++)
+            assert_int_equal(row_number(json_array_get(rows, (size_t)i)), n - i);
+    }
+}
+
+/* The beginning becomes unreadable: who still knows the numbers of the end has not read it. */
+static void a_new_process_need_not_read_everything(void **state)
+{
+    struct fixture *f = *state;
+    char file[256];
+    places_file(f, file);
+    AUTO_BUF content = {0};
+    lines_of(400, &content);
+    log_index_set_interval(1000);
+    write_log(f, SCRIPT_SESSION, buf_str(&content));
+    expect_last(f, 400);
+    assert_int_equal(access(file, F_OK), 0);
+    for (size_t i = 0; i < content.n / 2; i++)
+        if (content.p[i] == '\n')
+            content.p[i] = ' ';
+    write_log(f, SCRIPT_SESSION, buf_str(&content));
+    log_index_forget_all();
+    expect_last(f, 400);
+    assert_int_equal(unlink(file), 0); /* without it everything is read, and counted anew */
+    log_index_forget_all();
+    AUTO_JSON rows = page(f, SCRIPT_SESSION, true, (struct history_query){.limit = 1});
+    assert_true(row_number(json_array_get(rows, 0)) < 300);
+    assert_int_equal(log_remove(f->dir, "t", SCRIPT_SESSION), 0);
+    assert_int_not_equal(access(file, F_OK), 0);
+}
+
+static void write_places(struct fixture *f, struct str content)
+{
+    char file[256];
+    places_file(f, file);
+    AUTO_FD fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && fd_write_full(fd, content.p, content.n) == 0);
+}
+
+/* Whatever lies in the file, the pages are right. */
+static void a_file_of_places_is_only_a_help(void **state)
+{
+    static const char *const bad[] = {
+        "",
+        "x",
+        "{}\n[]\nnull\n",
+        "{\"offset\":5,\"number\":1,\"tail\":\"zz\",\"projection\":{}}\n",
+        "{\"offset\":1000,\"number\":99,\"tail\":\"0a\",\"projection\":{\"version\":99}}\n",
+        "{\"offset\":1000,\"number\":99,\"tail\":\"610a\",\"projection\":{\"version\":1,\"seq\":7,"
+        "\"messages\":{},\"given\":{},\"startLine\":\"\"}}\n",
+        "{\"offset\":9999999,\"number\":99,\"tail\":\"610a\",\"projection\":{\"version\":1,\"seq\":"
+        "7,"
+        "\"messages\":{},\"given\":{},\"startLine\":\"\"}}\n",
+    };
+    struct fixture *f = *state;
+    AUTO_BUF content = {0};
+    lines_of(100, &content);
+    log_index_set_interval(1000);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_log(f, SCRIPT_SESSION, buf_str(&content));
+        write_places(f, str_of(bad[i]));
+        log_index_forget_all();
+        expect_last(f, 100);
+        log_index_forget_all();
+        expect_last(f, 100);
+        assert_int_equal(log_remove(f->dir, "t", SCRIPT_SESSION), 0);
+    }
+}
+
 /* ---- side by side (run it under ThreadSanitizer) ---- */
 
 static void *read_pages(void *arg)
@@ -267,6 +357,8 @@ int main(void)
         TEST(pages_of_played_turns_are_the_same),
         TEST(places_that_no_longer_fit_are_dropped),
         TEST(many_logs_are_read_and_the_oldest_forgotten),
+        TEST(a_new_process_need_not_read_everything),
+        TEST(a_file_of_places_is_only_a_help),
         TEST(readers_share_the_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
