@@ -350,7 +350,7 @@ static bool note_if_far(const char *path, enum log_order order, struct log_place
     AUTO_LOCK(&index_lock);
     struct indexed_log *l = use_log(path, order);
     int64_t last = l->n ? l->marks[l->n - 1].offset : 0;
-    bool far = l->n == 0 || place->offset >= last + interval; /* or another was here first */
+    bool far = place->offset >= last + interval; /* or another was here first */
     if (far) {
         *out_kept = *note(l, place, line);
         last = place->offset;
