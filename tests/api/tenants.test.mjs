@@ -1,108 +1,24 @@
 // Two tenants, every route, every id of the other tenant: 404, and to its owner it is there. Made from
-// contracts/openapi.yaml: a resource is made by POSTing its operation's example to its collection, with ids
-// of its own tenant put in where a schema wants an id. A new route is tested without a line here.
+// contracts/openapi.yaml (makers.mjs): a new route is tested without a line here.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { contract, theContract } from "../support/contract.mjs";
-import { assertProblem, createTenant, startService, uniqueName } from "./support.mjs";
+import { PLAIN, Tenant, collectionOf, idFields } from "./makers.mjs";
+import { assertProblem, createTenant, startService } from "./support.mjs";
 
-/** Path parameters that are no ids. */
-const PLAIN = { version: "1" };
-/** Fields that hold an id by the schema they refer to, and the collection that makes one. */
-const ID_SCHEMA = /\/([A-Z]\w*)Id$/;
 const IDS = Object.entries(contract.components.schemas).filter(([name]) => name.endsWith("Id"));
 
 let service, owner, stranger;
 before(async () => {
     service = await startService();
     const other = await createTenant(service, "stranger");
-    owner = new Tenant({ key: service.apiKey });
-    stranger = new Tenant({ key: other.apiKey });
+    owner = new Tenant(service, { key: service.apiKey });
+    stranger = new Tenant(service, { key: other.apiKey });
 });
 after(() => service?.stop());
 
-const prefixOf = (pattern) => /^\^(\w+)_\[/.exec(pattern ?? "")?.[1];
-
-/** The collection whose POST answers with such an id. */
-function collectionOf(schemaName) {
-    const prefix = prefixOf(contract.components.schemas[schemaName].pattern);
-    return theContract.operations().find(({ path, method, operation }) => method === "post" && !path.includes("{")
-        && prefixOf(idPatternOf(operation)) === prefix)?.path;
-}
-
-function idPatternOf({ responses }) {
-    const schema = theContract.resolve(theContract.resolve(responses["201"])?.content?.["application/json"]?.schema);
-    return theContract.resolve(schema?.properties?.id)?.pattern;
-}
-
-/** Where a body holds ids of other resources: [[path of names, schema name, what stands beside it]]. */
-function idFields(schemaOrRef, at = [], beside = []) {
-    const name = ID_SCHEMA.exec(schemaOrRef?.$ref ?? "")?.[1];
-    if (name) {
-        return [[at, `${name}Id`, beside]];
-    }
-    const schema = theContract.resolve(schemaOrRef) ?? {};
-    const properties = Object.entries(schema.properties ?? {});
-    const fixed = properties.filter(([, one]) => one.const !== undefined).map(([key, one]) => [key, one.const]);
-    return [
-        ...properties.flatMap(([key, one]) => idFields(one, [...at, key], fixed)),
-        ...(schema.items ? idFields(schema.items, [...at, 0]) : []),
-        ...[...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])]
-            .flatMap((one) => idFields(one, at)),
-    ];
-}
-
-const at = (value, names) => names.reduce((from, name) => from?.[name], value);
-function put(value, names, what) {
-    at(value, names.slice(0, -1))[names.at(-1)] = what;
-}
-
-class Tenant {
-    constructor(options) {
-        this.options = options;
-    }
-
-    /** The example of an operation as a body, with names and ids of this tenant. */
-    async body(operation) {
-        const { schema, example } = operation.requestBody?.content["application/json"] ?? {};
-        if (example === undefined) {
-            return undefined;
-        }
-        const body = structuredClone(example);
-        if (typeof body.name === "string") {
-            body.name = uniqueName("tenant test");
-        }
-        for (const [names, id] of idFields(schema)) {
-            if (typeof at(body, names) === "string") {
-                put(body, names, await this.make(collectionOf(id)));
-            }
-        }
-        if (body.agent?.version) {
-            body.agent.version = 1;
-        }
-        return body;
-    }
-
-    /** A new resource of a collection whose parents exist; its id. */
-    async make(collection, path = collection) {
-        const { operation } = theContract.find("POST", collection) ?? {};
-        assert.ok(operation, `nothing makes what lies under ${collection}`);
-        const reply = await service.ok("POST", path, await this.body(operation), this.options);
-        return reply.id ?? reply.data[0].id;
-    }
-
-    /** The path of an operation with new resources of this tenant in it: its segments. */
-    async segments(template) {
-        const path = [];
-        for (const part of template.split("/").slice(1)) {
-            const name = /^\{(\w+)\}$/.exec(part)?.[1];
-            path.push(name === undefined ? part
-                : PLAIN[name] ?? await this.make(`/${template.split("/").slice(1, path.length + 1).join("/")}`,
-                    `/${path.join("/")}`));
-        }
-        return path;
-    }
-}
+/** What a route that leaves HTTP asks for, or nothing. */
+const upgrade = ({ responses }) => responses["101"] ? { connection: "Upgrade", upgrade: "pi-shell" } : {};
 
 const perId = theContract.operations().filter(({ path }) => path.includes("{"));
 
@@ -116,7 +32,7 @@ for (const { path, method, operation } of perId) {
             const mixed = own.map((part, i) => i === place ? foreign[i] : part);
             const target = `/${mixed.join("/")}`;
             const reply = await service.request(method.toUpperCase(), target,
-                { body: await stranger.body(operation), ...stranger.options });
+                { body: await stranger.body(operation), headers: upgrade(operation), ...stranger.options });
             assertProblem(reply, 404);
         }
         await assertThere(method, `/${foreign.join("/")}`, body);

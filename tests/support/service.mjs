@@ -167,9 +167,10 @@ class Service {
         await this.#process.ended(PATIENCE_MS);
     }
 
-    /** Starts it again on the same data, after a clean stop or kill9(); the url is a new one. */
-    async restart(changes = {}) {
+    /** Starts it again on the same data (after whileStopped()), after a clean stop or kill9(); the url is a new one. */
+    async restart(changes = {}, whileStopped = () => {}) {
         await this.#end();
+        await whileStopped();
         this.#options = { ...this.#options, ...changes };
         await this.start();
     }
