@@ -56,6 +56,10 @@ static void check_config(struct str text)
     must(memchr(c.architecture, 0, sizeof c.architecture) != NULL);
     for (size_t i = 0; i < c.diff_id_count; i++)
         check_digest(c.diff_ids[i]);
+    must(c.env_n <= OCI_ENV_MAX && (c.env_n == 0 || c.env[c.env_n - 1] == 0));
+    for (const char *p = c.env; p < c.env + c.env_n; p += strlen(p) + 1)
+        must(strchr(p, '=') > p);
+    must(memchr(c.user, 0, sizeof c.user) && memchr(c.working_dir, 0, sizeof c.working_dir));
 }
 
 static void check_docker(struct str text, const char *tag)
