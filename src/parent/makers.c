@@ -22,6 +22,7 @@
 #include "sandbox/ledger.h"
 
 #define WAITING_MAX 1024
+#define BUILD_MEMORY_MIB 1024 /* package managers need more than most tools */
 /* Makers started ahead: executing this program takes longer than booting a sandbox. One for CREATE,
    one for the START that follows at once. */
 #define SPARES 2
@@ -150,6 +151,7 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         .allow_unenforced = s->o.allow_unenforced,
     };
     if (m->verb == PARENT_IMAGE_PREPARE) {
+        r->spec.memory_mib = s->o.limit_memory ? BUILD_MEMORY_MIB : 0;
         memcpy(r->packages, m->image.packages, sizeof r->packages);
         snprintf(r->allow_images, sizeof r->allow_images, "%s", s->o.allow_images);
     }

@@ -31,6 +31,7 @@ struct makers_options {
     bool uid_ranges; /* as root: 65536 ids for each sandbox */
     const char *const *role_args;
     const char *allow_images; /* config.allow_images */
+    bool limit_memory;        /* the provider can */
     makers_reply reply;
     /* A maker's PARENT_NOTE_EGRESS, for the broker; the descriptors are borrowed. */
     void (*way_out)(void *arg, const struct parent_message *m, const int *fds, size_t n);

@@ -574,6 +574,7 @@ static void set_up_children(struct parent *p)
                                  .uid_ranges = o->separate,
                                  .role_args = o->role_args,
                                  .allow_images = o->config.allow_images,
+                                 .limit_memory = o->config.caps.limit_memory,
                                  .reply = sandbox_replied,
                                  .way_out = way_out_opened,
                                  .arg = p});

@@ -8,7 +8,6 @@
 
 #define AT_A_TIME 2
 #define LOOK_AGAIN_MS 60000
-#define BUILD_MEMORY_MIB 1024 /* package managers need more than most tools */
 
 /* One image that is being made; in the list until it is done. */
 struct making {
@@ -84,7 +83,6 @@ static err ask_parent(struct images *i, struct making *m)
     struct parent_image *image = &call->image;
     call->verb = PARENT_IMAGE_PREPARE;
     id_new("build", clock_wall_ms(i->clock), image->spec.id);
-    image->spec.memory_mib = BUILD_MEMORY_MIB;
     memcpy(image->spec.tenant, m->tenant, sizeof image->spec.tenant);
     memcpy(image->spec.image, m->image, sizeof image->spec.image);
     memcpy(image->packages, m->packages, sizeof image->packages);

@@ -12,6 +12,7 @@ import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { assertPaths } from "../api/support.mjs";
+import { eventually } from "../support/eventually.mjs";
 import { startJob, textOf } from "../support/job.mjs";
 import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
@@ -136,9 +137,7 @@ describe("packages of an environment", { skip: missing }, () => {
         await ask(one, "echo mine > /root/note");
         writeFileSync(path.join(work, "root/etc/extra"), "x");
         await image("import", "tiny", `dir:${work}/root`);
-        while ((await one.get()).sandbox.state !== "stopped") {
-            await new Promise(setImmediate);
-        }
+        await eventually("the sandbox stops", async () => (await one.get()).sandbox.state, (state) => state === "stopped");
         assert.match(await ask(one, "hello; cat /root/note; ls /etc/extra || echo not"), /hello came\nmine\n[^]*not/);
         const other = await session({ apt: ["hello"] });
         assert.match(await ask(other, "hello; ls /etc/extra"), /hello came\n\/etc\/extra/);
