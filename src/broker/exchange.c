@@ -287,11 +287,18 @@ static err open_upstream(struct exchange *x)
     return connect_upstream(x, &options);
 }
 
-static bool is_event_stream(const struct upstream *u)
+static bool has_type(const struct upstream *u, const char *wanted)
 {
     const char *type = upstream_header(u, "content-type");
+    return type && strncasecmp(type, wanted, strlen(wanted)) == 0;
+}
+
+/* Any text may hold events, whatever it is called; compressed or whole as JSON it is metered by
+   size alone. */
+static bool may_hold_events(const struct upstream *u)
+{
     const char *encoding = upstream_header(u, "content-encoding");
-    return type && strncasecmp(type, "text/event-stream", 17) == 0 &&
+    return !has_type(u, "application/json") &&
            (encoding == NULL || strcasecmp(encoding, "identity") == 0);
 }
 
@@ -308,10 +315,10 @@ static void take_head(struct exchange *x, int status)
     x->left = status == 204 || status == 304 ? 0 : content_length(x->upstream);
     exchange_classify_status(x);
     if (x->error_code[0] == 0) {
-        /* An answer that is no event stream is metered by size alone. */
         x->metering = true;
+        x->event_stream = has_type(x->upstream, "text/event-stream");
         wire_meter_init(&x->meter, x->api);
-        if (!is_event_stream(x->upstream))
+        if (!may_hold_events(x->upstream))
             x->meter.api = NULL;
     }
 }

@@ -68,6 +68,12 @@ bool exchange_read_ahead(struct exchange *x, int64_t *out_retry_after_ms)
     return !x->unrecoverable;
 }
 
+bool exchange_is_no_answer(const struct exchange *x)
+{
+    return x->metering && x->meter.api && !x->event_stream && !x->meter.started &&
+           !x->meter.has_usage && !x->meter.finished;
+}
+
 void exchange_judge_answer(struct exchange *x)
 {
     if (!x->metering) {
@@ -80,8 +86,10 @@ void exchange_judge_answer(struct exchange *x)
                  fault->says ? ": " : "", text);
     } else if (x->meter.api && !x->meter.finished && x->meter.reader.dropped == 0) {
         set_fault(x, fault_find("model_stream_broken"));
-        snprintf(x->error_text, sizeof x->error_text,
-                 "the model provider's answer ended before it was complete");
+        snprintf(x->error_text, sizeof x->error_text, "%s",
+                 exchange_is_no_answer(x)
+                     ? "what came back is no model's answer (a web page, perhaps of a proxy)"
+                     : "the model provider's answer ended before it was complete");
     }
 }
 

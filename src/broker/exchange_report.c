@@ -32,7 +32,7 @@ static json_t *usage_json(const struct exchange *x)
     bool final = x->meter.has_usage && x->meter.finished;
     bool answered =
         x->metering || (x->status == 0 && x->upstream && upstream_sent_body(x->upstream));
-    if (!answered)
+    if (!answered || exchange_is_no_answer(x))
         return NULL;
     if (!x->meter.has_usage)
         u.input = wire_estimate_tokens(buf_str(&x->body));

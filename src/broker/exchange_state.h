@@ -35,8 +35,9 @@ struct exchange {
     struct request *request;
     struct upstream *upstream;
     struct wire_meter meter;
-    bool metering; /* the answer has a good status */
-    int64_t left;  /* of the answer's body; -1: not known before its end */
+    bool metering;     /* the answer has a good status */
+    bool event_stream; /* and says that it is one */
+    int64_t left;      /* of the answer's body; -1: not known before its end */
     int64_t begin_ms, go_ms, first_ms;
 
     int status;     /* what the host gets */
@@ -51,6 +52,9 @@ struct exchange {
 
 /* exchange.c */
 void exchange_close_upstream(struct exchange *x);
+
+/* A good status, but nothing of a model in it: some proxy's page. */
+bool exchange_is_no_answer(const struct exchange *x);
 
 /* exchange_report.c: what control hears */
 err exchange_begin(struct exchange *x);

@@ -10,7 +10,7 @@ const HARMLESS = ["PINGS 20", 'RAW ": a comment\\n\\n"', 'RAW "\\u00ff\\u0000\\u
     'TRAIL BEYOND "HTTP/1.1 200 OK\\r\\n\\r\\n"', "CHUNK 1"];
 /** The request is made again, with an answer then. */
 const TRIED_AGAIN = ["CUT AT 0", "CUT AT 0 CLEAN", "CUT AT 150", "CUT CLEAN", "CUT ARGS", "CUT EARLY", "FAIL 502 HTML",
-    "FAIL 500 EMPTY", "FAIL 429 1", "FAIL 529 EMPTY", "ERROR overloaded"];
+    "FAIL 500 EMPTY", "FAIL 200 HTML", "FAIL 429 1", "FAIL 529 EMPTY", "ERROR overloaded"];
 /** The answer cannot be read: an error says so. Some protocols ignore it. */
 const UNREADABLE = ['RAW "data: {not json\\n\\n"', "LONG 100000 JUNK", 'TRAIL "data: {\\"x\\""'];
 

@@ -592,6 +592,43 @@ static void a_host_may_hang_up_during_a_backoff(void **state)
     stage_free(s);
 }
 
+/* A proxy's page with status 200 costs nothing, and is worth another attempt. */
+static void a_page_is_no_answer(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    s->provider.reply = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 20\r\n"
+                        "Connection: close\r\n\r\n<html>log in!</html>";
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_BUF answer = {0};
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
+    assert_non_null(strstr(answer.p, "<html>log in!</html>"));
+    const json_t *end = await_end(s);
+    assert_string_equal(error_code_of(end), "model_stream_broken");
+    assert_true(json_is_null(json_object_get(end, "usage")));
+    assert_false(json_get_bool(json_object_get(end, "error"), "unrecoverable", true));
+    stage_free(s);
+}
+
+/* Servers that forget to call a stream a stream. */
+static void a_stream_under_another_name_is_metered(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    reply_with(s, a,
+               "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n",
+               happy[0].body);
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_BUF answer = {0};
+    ask(s, "/chat/completions", WITH_TOKEN, BODY, &answer);
+    const json_t *end = await_end(s), *usage = json_object_get(end, "usage");
+    assert_true(json_is_null(json_object_get(end, "error")));
+    assert_int_equal(json_get_int(usage, "outputTokens", -1), happy[0].output);
+    assert_null(json_object_get(usage, "estimated"));
+    stage_free(s);
+}
+
 static void an_error_inside_a_stream_is_classified(void **state)
 {
     (void)state;
@@ -635,6 +672,8 @@ int main(void)
         cmocka_unit_test(a_long_failed_answer_is_relayed_whole),
         cmocka_unit_test(a_host_may_hang_up_during_a_backoff),
         cmocka_unit_test(an_answer_without_a_body_is_complete),
+        cmocka_unit_test(a_page_is_no_answer),
+        cmocka_unit_test(a_stream_under_another_name_is_metered),
         cmocka_unit_test(an_error_inside_a_stream_is_classified),
     };
     return cmocka_run_group_tests(tests, once, NULL);
