@@ -10,7 +10,7 @@ const PROMPTS = [
     'THINK look first SAY Looking. CALL bash {"command":"echo one > a; ls"} ;; read {"path":"/etc/hostname"} '
         + 'THEN CALL bash {"command":"false"} THEN SAY "It said: $RESULT"',
     "SAY cut short STOP length",
-    'ERROR "it was all nonsense"',
+    'ERROR "it was all nonsense" TIMES 1 SAY "better now"',
     "SAY at last",
 ];
 
@@ -37,7 +37,7 @@ describe("a recorded session played back", { skip: serviceMissing }, () => {
         const log = (await job.service.request("GET", `${recorded.path}/export`)).text;
         const wanted = await spoken(recorded);
         assert.deepEqual(wanted.filter(({ role }) => role === "assistant").map((m) => m.stopReason),
-            ["toolUse", "toolUse", "stop", "length", "error", "stop"]);
+            ["toolUse", "toolUse", "stop", "length", "error", "stop", "stop"]);
 
         const script = replay(log);
         assert.deepEqual(script.prompts, PROMPTS);
