@@ -18,7 +18,7 @@ ifneq ($(filter-out setup clean fmt,$(or $(MAKECMDGOALS),all)),)
 endif
 
 PKG_CFLAGS = $(shell pkg-config --cflags $(PKGS))
-PKG_LIBS = $(shell pkg-config --libs $(PKGS)) -lpthread
+PKG_LIBS = $(shell pkg-config --libs $(PKGS)) -lpthread -lm
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wimplicit-fallthrough -Wconversion -Wno-sign-conversion -Werror
 HARDEN := -fstack-protector-strong -fstack-clash-protection -fPIE -fno-omit-frame-pointer $(if $(SAN),,-D_FORTIFY_SOURCE=2)
 SANFLAGS := $(if $(filter address,$(SAN)),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined) $(if $(filter thread,$(SAN)),-fsanitize=thread -Wno-tsan)

@@ -10,6 +10,53 @@ export type EventId = string;
 
 export type ApiKeyId = string;
 
+export type FileId = string;
+
+export type File = {
+    id: FileId;
+    type: "file";
+    name: string;
+    mimeType: string;
+    sizeBytes: number;
+    sha256: string;
+    metadata: Metadata;
+    /** Of an output: the session it is from */
+    sessionId: string | null;
+    /** Of an output: where it lies below /mnt/session/outputs */
+    path: string | null;
+    createdAt: Time;
+};
+
+export type TenantId = string;
+
+export type Quota = {
+    /** null: unlimited */
+    limit: number | null;
+    used: number | null;
+};
+
+export type Tenant = {
+    id: TenantId;
+    type: "tenant";
+    name: string;
+    createdAt: Time;
+    /** The name of its plan */
+    quotaPlan: string;
+    /** What the plan includes */
+    features: Record<string, unknown>;
+    quotas: {
+        concurrentSessions: Quota;
+        concurrentSandboxes: Quota;
+        jobs: Quota;
+        vaultCredentials: Quota;
+        memoryStores: Quota;
+        fileStorageBytes: Quota;
+        monthlyTokens: Quota;
+        requestsPerMinute: Quota;
+        dailyUsd: Quota;
+    };
+};
+
 export type Problem = {
     type: string;
     title: string;
@@ -918,6 +965,16 @@ export interface Operations {
         status: 201;
         reply: Session;
     };
+    /** Make a session of a log */
+    importSession: {
+        method: "POST";
+        path: "/v1/sessions/import";
+        params: {  };
+        query: { "agent": AgentId; "environmentId": EnvironmentId; "title"?: string };
+        body: string;
+        status: 201;
+        reply: Session;
+    };
     /** Get a session with its usage */
     getSession: {
         method: "GET";
@@ -1129,6 +1186,66 @@ export interface Operations {
         body: undefined;
         status: 204;
         reply: undefined;
+    };
+    /** List files */
+    listFiles: {
+        method: "GET";
+        path: "/v1/files";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<File>;
+    };
+    /** Upload a file */
+    uploadFile: {
+        method: "POST";
+        path: "/v1/files";
+        params: {  };
+        query: {  };
+        body: Record<string, unknown>;
+        status: 201;
+        reply: File;
+    };
+    /** Get a file's metadata */
+    getFile: {
+        method: "GET";
+        path: "/v1/files/{id}";
+        params: { "id": FileId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: File;
+    };
+    /** Delete a file */
+    deleteFile: {
+        method: "DELETE";
+        path: "/v1/files/{id}";
+        params: { "id": FileId };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** Download a file */
+    downloadFile: {
+        method: "GET";
+        path: "/v1/files/{id}/content";
+        params: { "id": FileId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: unknown;
+    };
+    /** Get the key's tenant, its limits and what it uses */
+    getTenant: {
+        method: "GET";
+        path: "/v1/tenant";
+        params: {  };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Tenant;
     };
     /** Does the process answer? */
     health: {

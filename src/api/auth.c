@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/secret.h"
 #include "db/db.h"
+#include "session/quota.h"
 
 #define VERIFIED_MS 60000 /* then argon2 again */
 #define CHECKED_MS 1000   /* then a look at the row: another process may have revoked the key */
@@ -349,7 +350,14 @@ static err read_key(struct db_conn *c, void *arg)
             k->revoked = !db_is_null(r, 4) || k->who.scope == SCOPE_NONE;
         }
     }
-    return db_rows_done(r);
+    TRY(db_rows_done(r));
+    struct quota_limits limits;
+    if (!k->found)
+        return 0;
+    TRY(quota_limits(c, k->who.tenant, &limits));
+    k->who.requests_per_minute = limits.of[QUOTA_REQUESTS_PER_MINUTE];
+    k->who.limited = k->who.requests_per_minute >= 0;
+    return 0;
 }
 
 /* The front */
@@ -383,12 +391,15 @@ static enum verdict look_up(struct auth *a, const unsigned char digest[32], int6
     return now - s->checked_at < CHECKED_MS ? GOOD : GOOD_STALE;
 }
 
-static void note_checked(struct auth *a, const unsigned char digest[32], int64_t now)
+static void note_checked(struct auth *a, const unsigned char digest[32],
+                         const struct http_auth *who, int64_t now)
 {
     AUTO_LOCK(&a->cache_lock);
     struct seen *s = find_seen(a, digest);
-    if (s && s->good)
-        s->checked_at = now;
+    if (s == NULL || !s->good)
+        return;
+    s->checked_at = now;
+    s->who = *who; /* the limits may have changed */
 }
 
 /* A token that only argon2 can judge; the verdict is in the cache afterwards. */
@@ -433,7 +444,7 @@ static err authenticate_once(struct auth *a, struct str token, struct str lookup
         }
         who = k.who;
         if (verdict == GOOD_STALE) {
-            note_checked(a, digest, now);
+            note_checked(a, digest, &who, now);
         } else {
             *out_again = true;
             return judge(a, &k, token, verdict == KNOWN, digest, now);

@@ -4,6 +4,7 @@
 
 #include "api/auth.h"
 #include "api/credentials_env.h"
+#include "api/files.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/lock.h"
@@ -19,6 +20,7 @@
 #include "parent/link.h"
 #include "session/archive.h"
 #include "session/manager.h"
+#include "session/quota.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -157,6 +159,7 @@ static err open_storage(struct control *c)
     char logs[PARENT_TEXT_MAX + 8];
     snprintf(logs, sizeof logs, "%s/logs", c->service.config.data_dir);
     c->logs_dir = mem_strdup(logs);
+    TRY(quota_recount(c->service.db));
     c->service.auth = auth_new(c->service.db, c->service.clock);
     return open_objects(c);
 }
@@ -260,6 +263,8 @@ static void sweep_if_due(struct control *c, int64_t *swept_at_ms)
     *swept_at_ms = now;
     if (idempotency_sweep(c->service.db, now))
         log_warn("old idempotency keys were not removed: %s", err_text());
+    if (files_sweep(&c->service))
+        log_warn("unfinished files were not removed: %s", err_text());
 }
 
 static void wait_for_stop(struct control *c)

@@ -10,6 +10,8 @@ extern const struct route
     routes_environments[],
     routes_events[],
     routes_export[],
+    routes_files[],
+    routes_import[],
     routes_keys[],
     routes_meta[],
     routes_sandbox[],
@@ -19,6 +21,7 @@ extern const struct route
     routes_sessions[],
     routes_shell[],
     routes_stream[],
+    routes_tenant[],
     routes_workspace[];
 
 const struct route *const api_routes[] = {
@@ -28,6 +31,8 @@ const struct route *const api_routes[] = {
     routes_environments,
     routes_events,
     routes_export,
+    routes_files,
+    routes_import,
     routes_keys,
     routes_meta,
     routes_sandbox,
@@ -37,6 +42,7 @@ const struct route *const api_routes[] = {
     routes_sessions,
     routes_shell,
     routes_stream,
+    routes_tenant,
     routes_workspace,
     NULL,
 };

@@ -141,9 +141,8 @@ static err resolve_environment(struct ctx *ctx, struct db_conn *c, struct sessio
     return 0;
 }
 
-static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
+err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out)
 {
-    (void)arg;
     int64_t now = clock_wall_ms(ctx->clock);
     const json_t *metadata = json_object_get(ctx->json, "metadata");
     struct session_row row = {
@@ -160,6 +159,15 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     memcpy(row.tenant, ctx->tenant, sizeof row.tenant);
     TRY(resolve_agent(ctx, c, &row));
     TRY(resolve_environment(ctx, c, &row));
+    *out = row;
+    return 0;
+}
+
+static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
+{
+    (void)arg;
+    struct session_row row;
+    TRY(session_fill(ctx, c, &row));
     TRY(session_insert(c, &row));
     return reply_json(ctx, 201, session_json(ctx->service, &row));
 }

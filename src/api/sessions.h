@@ -6,6 +6,7 @@
 #include "session/history.h"
 #include "session/store.h"
 
+struct db_conn;
 struct service;
 
 /* The row that the first path parameter names, in the request's arena. E_NOT_FOUND also for another
@@ -16,6 +17,9 @@ err ctx_session(struct ctx *ctx, struct session_row *out);
    of its rows. */
 struct history_query session_position_query(const struct ctx *ctx);
 void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX]);
+/* A new session's row, id and all, from ctx->json as a create has it; not inserted yet. Problems of
+   fields that lead nowhere are in the reply. Inside db_write. */
+err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out);
 
 /* The session as the API shows it; new reference. */
 json_t *session_json(const struct service *service, const struct session_row *row);

@@ -21,6 +21,7 @@ static const char *const default_codes[E_COUNT] = {
     [E_CONFLICT] = "conflict",
     [E_TOO_LARGE] = "too_large",
     [E_MEDIA_TYPE] = "unsupported_media_type",
+    [E_RANGE] = "range_not_satisfiable",
     [E_UNPROCESSABLE] = "unprocessable",
     [E_QUOTA] = "quota_exceeded",
     [E_INTERNAL] = "internal",

@@ -18,6 +18,7 @@ enum {
     E_CONFLICT,      /* 409 */
     E_TOO_LARGE,     /* 413 */
     E_MEDIA_TYPE,    /* 415 */
+    E_RANGE,         /* 416: of a Range header nothing is there */
     E_UNPROCESSABLE, /* 422: an idempotency key used again with another body */
     E_QUOTA,         /* 429 */
     E_INTERNAL,      /* 500 */

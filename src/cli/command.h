@@ -76,10 +76,13 @@ extern const struct command image_import_command;
 extern const struct command image_list_command;
 extern const struct command image_prune_command;
 extern const struct command image_remove_command;
+extern const struct command import_command;
 extern const struct command init_command;
 extern const struct command key_create_command;
 extern const struct command key_list_command;
 extern const struct command key_revoke_command;
+extern const struct command plan_list_command;
+extern const struct command plan_set_command;
 extern const struct command pull_command;
 extern const struct command run_command;
 extern const struct command sandbox_exec_command;
@@ -103,6 +106,7 @@ extern const struct command shell_command;
 extern const struct command tenant_create_command;
 extern const struct command tenant_list_command;
 extern const struct command why_command;
+extern const struct command tenant_set_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

@@ -51,3 +51,20 @@ err database_open(const struct invocation *call, struct db **out)
     TRY(become(st.st_uid, st.st_gid));
     return db_open("sqlite:" ROLE_ROOT "/control.db", out);
 }
+
+err database_write(const struct invocation *call, db_fn fn, void *arg)
+{
+    struct db *db = NULL;
+    TRY(database_open(call, &db));
+    err e = db_write(db, fn, arg);
+    db_close(db);
+    return e;
+}
+
+void database_print(json_t *take_line)
+{
+    AUTO_BUF text = {0};
+    AUTO_JSON j = take_line;
+    json_write(j, &text);
+    printf("%s\n", text.p);
+}

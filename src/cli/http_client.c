@@ -189,26 +189,13 @@ const char *http_client_authorization(const struct http_client *c)
     return c->authorization;
 }
 
-err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
-                     struct buf *out)
+/* The prepared request; the answer's body goes to `out`. */
+static err perform(struct http_client *c, struct buf *out)
 {
-    AUTO_BUF url = {0};
     AUTO_BUF answer = {0};
-    struct curl_slist *headers = NULL;
-    buf_printf(&url, "%s%s", c->base_url, path);
-    prepare(c, url.p);
-    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
     curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &answer);
-    if (body.p) {
-        headers = copy_headers(c, "Content-Type: application/json");
-        curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
-        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body.p);
-    }
     CURLcode rc = curl_easy_perform(c->curl);
-    free_headers(headers);
     if (rc != CURLE_OK)
         return http_client_unreachable(c, rc);
     long status = 0;
@@ -217,6 +204,54 @@ err http_client_send(struct http_client *c, const char *method, const char *path
         return http_client_refusal(status, &answer);
     buf_add_str(out, buf_str(&answer));
     return 0;
+}
+
+err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
+                     struct buf *out)
+{
+    AUTO_BUF url = {0};
+    struct curl_slist *headers = NULL;
+    buf_printf(&url, "%s%s", c->base_url, path);
+    prepare(c, url.p);
+    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
+    if (body.p) {
+        headers = copy_headers(c, "Content-Type: application/json");
+        curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body.p);
+    }
+    err e = perform(c, out);
+    free_headers(headers);
+    return e;
+}
+
+static void close_file(FILE **f)
+{
+    if (*f && *f != stdin)
+        fclose(*f);
+}
+
+err http_client_upload(struct http_client *c, const char *path, const char *type, const char *file,
+                       struct buf *out)
+{
+    AUTO_BUF url = {0};
+    char header[128];
+    __attribute__((cleanup(close_file))) FILE *f =
+        strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
+    if (f == NULL)
+        return fail_errno("open %s", file);
+    buf_printf(&url, "%s%s", c->base_url, path);
+    snprintf(header, sizeof header, "Content-Type: %s", type);
+    struct curl_slist *headers = copy_headers(c, header);
+    prepare(c, url.p);
+    curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L); /* chunked: nobody has to know how long it is */
+    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, "POST");
+    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(c->curl, CURLOPT_READDATA, f);
+    err e = perform(c, out);
+    free_headers(headers);
+    return e;
 }
 
 err http_client_get(struct http_client *c, const char *path, struct buf *out)

@@ -19,6 +19,9 @@ void http_client_close(struct http_client *c); /* NULL-safe, wipes the key */
    `body` is JSON; body.p NULL sends none. E_UNAVAILABLE also when nobody answers. */
 err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
                      struct buf *out);
+/* POSTs a file as it is; "-" is standard input. */
+err http_client_upload(struct http_client *c, const char *path, const char *type, const char *file,
+                       struct buf *out);
 err http_client_get(struct http_client *c, const char *path, struct buf *out);
 
 struct http_stream {

@@ -1,4 +1,4 @@
-/* pi-managed key and tenant: rows in the database; the service may be running meanwhile. */
+/* pi-managed key: rows in the database; the service may be running meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,24 +18,6 @@
 static int64_t now(void)
 {
     return clock_wall_ms(clock_real());
-}
-
-/* Runs fn in a write and ends the command. */
-static err with_database(const struct invocation *call, db_fn fn, void *arg)
-{
-    struct db *db = NULL;
-    TRY(database_open(call, &db));
-    err e = db_write(db, fn, arg);
-    db_close(db);
-    return e;
-}
-
-static void print_json(json_t *take)
-{
-    AUTO_BUF text = {0};
-    AUTO_JSON j = take;
-    json_write(j, &text);
-    printf("%s\n", text.p);
 }
 
 /* --tenant, or the only one there is. */
@@ -79,10 +61,10 @@ static err run_key_create(const struct invocation *call)
     if (scope == SCOPE_NONE)
         return fail(E_INVALID, "--scope %s: give read, write or admin", word);
     TRY(key_draw("", option_value(call, "name"), scope, now(), &k.key));
-    err e = with_database(call, create_key, &k);
+    err e = database_write(call, create_key, &k);
     if (!e && option_flag(call, "json"))
-        print_json(json_pack("{s:s, s:s, s:s}", "id", k.key.id, "tenantId", k.key.tenant, "apiKey",
-                             k.key.token));
+        database_print(json_pack("{s:s, s:s, s:s}", "id", k.key.id, "tenantId", k.key.tenant,
+                                 "apiKey", k.key.token));
     else if (!e)
         printf("%s   (shown once)\n", k.key.token);
     secret_wipe(&k, sizeof k);
@@ -102,7 +84,7 @@ static void print_key(const struct invocation *call, const struct key_row_shown 
     json_t *j = json_pack("{s:s, s:s, s:s, s:s, s:s}", "id", row->id, "name", row->name, "scope",
                           row->scope, "last4", row->last4, "createdAt", at);
     json_set_time(j, "revokedAt", row->revoked_at_ms);
-    print_json(j);
+    database_print(j);
 }
 
 static err list_keys(struct db_conn *c, void *arg)
@@ -128,52 +110,6 @@ static err revoke_key(struct db_conn *c, void *arg)
     return key_revoke(c, tenant, str_of(call->arguments[0]), now());
 }
 
-struct tenant_call {
-    const char *name;
-    struct key_new key;
-};
-
-static err create_tenant(struct db_conn *c, void *arg)
-{
-    struct tenant_call *t = arg;
-    TRY(tenant_insert(c, t->name, t->key.created_at_ms, t->key.tenant));
-    return key_insert(c, &t->key);
-}
-
-/* With a first key: a tenant nobody can speak for is of no use. */
-static err run_tenant_create(const struct invocation *call)
-{
-    struct tenant_call t = {.name = call->arguments[0]};
-    TRY(key_draw("", "first key", SCOPE_ADMIN, now(), &t.key));
-    err e = with_database(call, create_tenant, &t);
-    if (!e && option_flag(call, "json"))
-        print_json(json_pack("{s:s, s:s, s:s}", "tenantId", t.key.tenant, "name", t.name, "apiKey",
-                             t.key.token));
-    else if (!e)
-        printf("tenant   %s\nAPI key  %s   (shown once)\n", t.key.tenant, t.key.token);
-    secret_wipe(&t, sizeof t);
-    return e;
-}
-
-static err list_tenants(struct db_conn *c, void *arg)
-{
-    const struct invocation *call = arg;
-    AUTO_ARENA a = arena_new();
-    struct tenant_row *rows = NULL;
-    size_t n = 0;
-    TRY(tenant_list(c, a, &rows, &n));
-    for (size_t i = 0; i < n; i++) {
-        char at[CLOCK_TEXT_MAX];
-        clock_format(rows[i].created_at_ms, at);
-        if (option_flag(call, "json"))
-            print_json(json_pack("{s:s, s:s, s:s}", "id", rows[i].id, "name", rows[i].name,
-                                 "createdAt", at));
-        else
-            printf("%s  %s  %s\n", rows[i].id, at, rows[i].name);
-    }
-    return 0;
-}
-
 static int finish(const struct invocation *call, err e)
 {
     return e ? command_fail(call) : 0;
@@ -186,22 +122,12 @@ static int key_create_run(const struct invocation *call)
 
 static int key_list_run(const struct invocation *call)
 {
-    return finish(call, with_database(call, list_keys, (void *)call));
+    return finish(call, database_write(call, list_keys, (void *)call));
 }
 
 static int key_revoke_run(const struct invocation *call)
 {
-    return finish(call, with_database(call, revoke_key, (void *)call));
-}
-
-static int tenant_create_run(const struct invocation *call)
-{
-    return finish(call, run_tenant_create(call));
-}
-
-static int tenant_list_run(const struct invocation *call)
-{
-    return finish(call, with_database(call, list_tenants, (void *)call));
+    return finish(call, database_write(call, revoke_key, (void *)call));
 }
 
 static const struct option create_options[] = {
@@ -213,7 +139,6 @@ static const struct option create_options[] = {
     {0},
 };
 static const struct option key_options[] = {OPTION_DATA, TENANT_OPTION, OPTION_JSON, {0}};
-static const struct option tenant_options[] = {OPTION_DATA, OPTION_JSON, {0}};
 
 const struct command key_create_command = {
     .name = "key create",
@@ -235,18 +160,4 @@ const struct command key_revoke_command = {
     .summary = "Revokes an API key; the running service follows within a second.",
     .options = key_options,
     .run = key_revoke_run,
-};
-const struct command tenant_create_command = {
-    .name = "tenant create",
-    .arguments = "NAME",
-    .summary = "Makes a tenant and its first API key.",
-    .options = tenant_options,
-    .run = tenant_create_run,
-};
-const struct command tenant_list_command = {
-    .name = "tenant list",
-    .arguments = "",
-    .summary = "Lists the tenants.",
-    .options = tenant_options,
-    .run = tenant_list_run,
 };

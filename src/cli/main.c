@@ -45,6 +45,7 @@ static const struct section {
          &pull_command,
          &shell_command,
          &export_command,
+         &import_command,
      }},
     {"Sessions: agents at work, over a running service",
      {
@@ -91,6 +92,9 @@ static const struct section {
          &key_revoke_command,
          &tenant_create_command,
          &tenant_list_command,
+         &tenant_set_command,
+         &plan_list_command,
+         &plan_set_command,
      }},
     {"Sandboxes without a service",
      {

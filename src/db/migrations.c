@@ -6,11 +6,16 @@
 #include "base/clock.h"
 
 extern const struct migration migrations_tenants[], migrations_agents[], migrations_sessions[],
-    migrations_idempotency[], migrations_vaults[];
+    migrations_idempotency[], migrations_vaults[], migrations_files[];
 
 const struct migration *const db_migrations[] = {
-    migrations_tenants,     migrations_agents, migrations_sessions,
-    migrations_idempotency, migrations_vaults, NULL,
+    migrations_tenants,
+    migrations_agents,
+    migrations_sessions,
+    migrations_idempotency,
+    migrations_vaults,
+    migrations_files,
+    NULL,
 };
 
 static const char sql_table[] = "CREATE TABLE IF NOT EXISTS schema_migrations ("

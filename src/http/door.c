@@ -3,6 +3,7 @@
    the library is http.c's. The order is the order of the status codes a client sees: 400 for a
    request that is not HTTP as we take it, 404, 405, 401, 403, then 400, 415, 413. */
 #include "base/mem.h"
+#include "http/bucket.h"
 #include "http/exchange.h"
 #include "http/guard.h"
 #include "http/route.h"
@@ -10,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#define MAX_WAIT_S 3600
 
 static const struct http_field *find_field(const struct http_exchange *x, const char *name)
 {
@@ -139,14 +142,29 @@ err door_open(struct http_exchange *x)
     return read_token(x);
 }
 
+uint64_t ctx_body_length(const struct ctx *ctx)
+{
+    return ctx->exchange->body_length;
+}
+
+uint64_t door_body_max(const struct http_exchange *x)
+{
+    const struct route *row = x->ctx.route;
+    return row->upload ? x->options->upload_max : row->body_max;
+}
+
 static err check_media_type(struct http_exchange *x)
 {
+    const struct upload *upload = x->ctx.route->upload;
+    const char *want = upload ? upload->media_type : "application/json";
     struct str type = ctx_header(&x->ctx, "Content-Type");
     size_t n = 0;
     while (n < type.n && type.p[n] != ';' && type.p[n] != ' ')
         n++;
-    if (n != 16 || strncasecmp(type.p, "application/json", 16) != 0)
-        return fail(E_MEDIA_TYPE, "the body must be sent as Content-Type: application/json");
+    if (n != strlen(want) || strncasecmp(type.p, want, n) != 0)
+        return fail(E_MEDIA_TYPE, "the body must be sent as Content-Type: %s", want);
+    if (upload)
+        return 0;
     struct str charset = {type.p + n, type.n - n};
     for (size_t i = 0; i + 8 <= charset.n; i++) {
         if (strncasecmp(charset.p + i, "charset=", 8) != 0)
@@ -162,17 +180,17 @@ static err check_media_type(struct http_exchange *x)
 
 static err check_body(struct http_exchange *x)
 {
-    const struct route *row = x->ctx.route;
+    uint64_t most = door_body_max(x);
     if (!x->has_body)
         return 0;
-    if (row->body_max == 0)
+    if (most == 0)
         return fail(E_INVALID, "this endpoint takes no body");
     struct str encoding = ctx_header(&x->ctx, "Content-Encoding");
     if (encoding.n && !(encoding.n == 8 && strncasecmp(encoding.p, "identity", 8) == 0))
         return fail(E_MEDIA_TYPE, "bodies are taken without Content-Encoding only");
     TRY(check_media_type(x));
-    if (x->body_length > row->body_max)
-        return fail(E_TOO_LARGE, "the body is larger than %zu bytes", row->body_max);
+    if (x->body_length > most)
+        return fail(E_TOO_LARGE, "the body is larger than %llu bytes", (unsigned long long)most);
     return 0;
 }
 
@@ -212,6 +230,22 @@ static err check_upgrade(struct http_exchange *x)
                    wanted);
 }
 
+/* Before anything is looked at that costs more than this. */
+static err check_rate(struct http_exchange *x, const struct http_auth *auth)
+{
+    int64_t wait_ms = 0;
+    if (!auth->limited ||
+        buckets_take(http_buckets(x->server), auth->tenant, auth->requests_per_minute,
+                     clock_monotonic_ms(x->options->clock), &wait_ms))
+        return 0;
+    int64_t wait_s = wait_ms < MAX_WAIT_S * 1000 ? (wait_ms + 999) / 1000 : MAX_WAIT_S;
+    reply_header(&x->ctx, "Retry-After",
+                 arena_printf(x->ctx.arena, "%lld", (long long)(wait_s > 0 ? wait_s : 1)));
+    return fail_as(E_QUOTA, "rate_limited",
+                   "the tenant makes more than its %.0f requests a minute: try again in %lld s",
+                   auth->requests_per_minute, (long long)(wait_s > 0 ? wait_s : 1));
+}
+
 err door_admit(struct http_exchange *x, const struct http_auth *auth)
 {
     struct ctx *ctx = &x->ctx;
@@ -219,6 +253,7 @@ err door_admit(struct http_exchange *x, const struct http_auth *auth)
         memcpy(ctx->tenant, auth->tenant, sizeof ctx->tenant);
         memcpy(ctx->key_id, auth->key_id, sizeof ctx->key_id);
         ctx->scope = auth->scope;
+        TRY(check_rate(x, auth));
         if (auth->scope < ctx->route->scope)
             return fail(E_FORBIDDEN, "this needs an API key with the scope %s",
                         ctx->route->scope == SCOPE_ADMIN ? "admin" : "write");
@@ -232,8 +267,17 @@ err door_admit(struct http_exchange *x, const struct http_auth *auth)
     return check_upgrade(x);
 }
 
+err door_upload(struct http_exchange *x)
+{
+    return x->body.n ? x->ctx.route->upload->write(&x->ctx, buf_str(&x->body)) : 0;
+}
+
 err door_body(struct http_exchange *x)
 {
+    if (x->ctx.route->upload) {
+        TRY(door_upload(x));
+        return x->ctx.route->upload->end(&x->ctx, x->fingerprint);
+    }
     x->ctx.body = buf_str(&x->body);
     if (x->body.n == 0)
         return 0;

@@ -27,13 +27,16 @@ struct http_reply {
     const char *content_type; /* NULL: no body */
     struct str body;          /* in the arena */
     struct reply_field *fields, **fields_end;
-    struct http_stream *stream;     /* instead of body; the exchange's until the library has it */
+    struct http_stream *stream; /* instead of body; the exchange's until the library has it */
+    bool sized;                 /* the stream's length is known */
+    uint64_t size;
     struct http_upgraded *upgraded; /* likewise, until it began */
 };
 
 enum exchange_phase {
     PHASE_HEADERS, /* nothing was looked at yet */
     PHASE_AUTH,    /* asleep; a worker asks whose token it is */
+    PHASE_UPLOAD,  /* asleep; a worker hands on a piece of the body */
     PHASE_BODY,    /* the body comes in, or is thrown away when the reply is set already */
     PHASE_RUN,     /* asleep; a worker runs the handler */
     PHASE_REPLY    /* the reply is on its way */
@@ -53,8 +56,10 @@ struct http_exchange {
     struct str path; /* decoded segments joined again: what idempotency and cursors are bound to */
     struct str raw_query;
     bool chunked, expects_continue, has_body;
-    uint64_t body_length; /* Content-Length */
-    struct buf body;
+    uint64_t body_length;                          /* Content-Length */
+    struct buf body;                               /* of an upload: what was not handed on yet */
+    uint64_t received;                             /* bytes of the body that were taken */
+    unsigned char fingerprint[UPLOAD_FINGERPRINT]; /* of an upload */
     uint64_t thrown_away; /* body bytes received after the reply was settled */
     struct str token;
     const char *idempotency_key; /* NULL: none */
@@ -77,6 +82,10 @@ void exchange_reset_reply(struct http_exchange *x);
 err door_open(struct http_exchange *x); /* headers, target, route; Expect, lengths */
 err door_admit(struct http_exchange *x, const struct http_auth *auth); /* NULL: route needs none */
 err door_body(struct http_exchange *x); /* on the thread of the handler: JSON */
+/* What the body may be long. */
+uint64_t door_body_max(const struct http_exchange *x);
+/* Hands a piece of an upload on: what exchange->body holds. Worker. */
+err door_upload(struct http_exchange *x);
 /* Sets ctx->request_id: the client's own if it is well formed. */
 void door_request_id(struct http_exchange *x);
 
@@ -107,6 +116,8 @@ struct idempotency *idempotency_new(struct db *db);
 void idempotency_free(struct idempotency *i);
 err idempotency_run(struct idempotency *i, struct http_exchange *x);
 struct idempotency *http_idempotency(struct http_server *server);
+
+struct buckets *http_buckets(struct http_server *server);
 
 /* stream.c */
 struct http_stream *http_stream_new(struct http_exchange *x, struct http_source source,

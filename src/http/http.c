@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "http/bucket.h"
 #include "http/exchange.h"
 #include "http/server.h"
 #include "http/workers.h"
@@ -27,6 +28,8 @@
 #define SERVER_MAGIC 0x48545450u
 #define CONNECTION_BYTES (8 * KB) /* headers must fit; it is also what an idle stream costs */
 #define CONNECTION_GROWTH_BYTES 1024
+#define UPLOAD_PIECE_BYTES (256 * KB)
+#define UPLOAD_DEFAULT ((uint64_t)1 << 30)
 #define THROW_AWAY_MAX (16 * MB) /* of a refused body; then the client is cut off */
 #define WORKERS_DEFAULT 8
 #define QUEUE_DEFAULT 1024
@@ -39,6 +42,11 @@
 struct idempotency *http_idempotency(struct http_server *server)
 {
     return server->idempotency;
+}
+
+struct buckets *http_buckets(struct http_server *server)
+{
+    return server->buckets;
 }
 
 /* ---- requests ---- */
@@ -121,7 +129,7 @@ static struct MHD_Response *make_response(struct http_exchange *x)
     struct http_reply *reply = &x->reply;
     struct MHD_Response *r;
     if (reply->stream)
-        r = stream_response(reply->stream);
+        r = stream_response(reply->stream, reply->sized, reply->size);
     else if (reply->upgraded)
         r = upgrade_response(reply->upgraded);
     else
@@ -195,6 +203,23 @@ static void on_worker_auth(void *arg, bool stopping)
                      : x->options->authenticate(x->options->service, x->token, &auth);
     if (!e)
         e = door_admit(x, &auth);
+    if (!e && x->ctx.route->upload)
+        e = x->ctx.route->upload->open(&x->ctx);
+    if (e)
+        problem_reply(x, e);
+    log_bind(NULL, NULL);
+    MHD_resume_connection(connection);
+}
+
+/* Before an upload's body comes, and a piece of it. */
+static void on_worker_upload(void *arg, bool stopping)
+{
+    struct http_exchange *x = arg;
+    struct MHD_Connection *connection = x->connection;
+    log_bind(x->ctx.request_id, NULL);
+    err e = stopping                 ? fail(E_UNAVAILABLE, "the service is stopping")
+            : x->phase == PHASE_AUTH ? x->ctx.route->upload->open(&x->ctx)
+                                     : door_upload(x);
     if (e)
         problem_reply(x, e);
     log_bind(NULL, NULL);
@@ -242,6 +267,8 @@ static enum MHD_Result begin(struct http_exchange *x, struct MHD_Connection *con
             e = door_admit(x, &auth);
         else
             return hand_over(x, connection, PHASE_AUTH, on_worker_auth);
+        if (!e && x->ctx.route->upload)
+            return hand_over(x, connection, PHASE_AUTH, on_worker_upload);
     }
     if (e)
         problem_reply(x, e);
@@ -254,11 +281,13 @@ static void drop_body(struct http_exchange *x)
     buf_done(&x->body);
 }
 
-static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t n)
+static enum MHD_Result take_body(struct http_exchange *x, struct MHD_Connection *connection,
+                                 const char *data, size_t n)
 {
-    if (!x->reply.set && (x->ctx.route->body_max == 0 || n > x->ctx.route->body_max - x->body.n)) {
+    uint64_t most = x->reply.set ? 0 : door_body_max(x);
+    if (!x->reply.set && n > most - x->received) {
         problem_reply(
-            x, fail(E_TOO_LARGE, "the body is larger than %zu bytes", x->ctx.route->body_max));
+            x, fail(E_TOO_LARGE, "the body is larger than %llu bytes", (unsigned long long)most));
         drop_body(x);
     }
     if (!x->reply.set && n > x->options->bodies_max - x->server->body_bytes) {
@@ -269,6 +298,9 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *data, size
     if (!x->reply.set) {
         buf_add(&x->body, data, n);
         x->server->body_bytes += n;
+        x->received += n;
+        if (x->ctx.route->upload && x->body.n >= UPLOAD_PIECE_BYTES)
+            return hand_over(x, connection, PHASE_UPLOAD, on_worker_upload);
         return MHD_YES;
     }
     x->thrown_away += n;
@@ -303,10 +335,15 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         x->phase = PHASE_BODY;
         return x->reply.set ? settle_early(x, connection) : MHD_YES;
     }
+    if (x->phase == PHASE_UPLOAD) { /* woken likewise; the piece is not ours any more */
+        x->phase = PHASE_BODY;
+        x->server->body_bytes -= x->body.n;
+        buf_clear(&x->body); /* its memory is for the next piece */
+    }
     if (x->phase == PHASE_BODY && *data_n > 0) {
         size_t n = *data_n;
         *data_n = 0;
-        return take_body(x, data, n);
+        return take_body(x, connection, data, n);
     }
     if (x->phase == PHASE_BODY)
         return run(x, connection);
@@ -340,6 +377,7 @@ static err check_options(const struct http_options *o)
                    (o->db && row->where == HTTP_WORKER && row->scope != SCOPE_NONE));
             assert(row->scope == SCOPE_NONE || o->authenticate);
             assert(!row->upgrade || (!row->idempotent && row->body_max == 0));
+            assert(!row->upload || (row->where == HTTP_WORKER && row->body_max == 0));
         }
     if ((o->tls_cert_pem != NULL) != (o->tls_key_pem != NULL))
         return fail(E_INVALID, "TLS needs both a certificate and a key");
@@ -353,6 +391,7 @@ static void fill_defaults(struct http_options *o)
 {
     o->workers = o->workers ? o->workers : WORKERS_DEFAULT;
     o->queue_max = o->queue_max ? o->queue_max : QUEUE_DEFAULT;
+    o->upload_max = o->upload_max ? o->upload_max : UPLOAD_DEFAULT;
     o->bodies_max = o->bodies_max ? o->bodies_max : BODIES_DEFAULT;
     o->connections_max = o->connections_max ? o->connections_max : CONNECTIONS_DEFAULT;
     o->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_DEFAULT_MS;
@@ -395,6 +434,7 @@ static void server_free(struct http_server *server)
 {
     workers_free(server->workers);
     idempotency_free(server->idempotency);
+    buckets_free(server->buckets);
     pthread_cond_destroy(&server->pulse_stop);
     pthread_cond_destroy(&server->upgraded_fewer);
     pthread_cond_destroy(&server->exchanges_fewer);
@@ -418,6 +458,7 @@ err http_start(const struct http_options *options, struct http_server **out)
     cond_init(&server->upgraded_fewer);
     server->workers = workers_new("http-", server->options.workers, server->options.queue_max);
     server->idempotency = idempotency_new(options->db);
+    server->buckets = buckets_new();
     server->daemon = start_daemon(server);
     if (server->daemon == NULL) {
         server_free(server);

@@ -48,6 +48,21 @@ enum http_where {
 struct ctx;
 typedef err (*http_handler)(struct ctx *ctx);
 
+/* A body that is not held in memory: it is handed on in pieces while it comes, on a worker, and a
+   client that is faster than that waits. An error of any of these is the reply. */
+struct upload {
+    const char *media_type;
+    err (*open)(struct ctx *ctx); /* before the body comes; sets ctx->upload */
+    err (*write)(struct ctx *ctx, struct str bytes);
+    /* The body is complete; the handler comes next. out_fingerprint (UPLOAD_FINGERPRINT bytes):
+       what an Idempotency-Key is bound to (R12), in place of the raw body, whose boundaries differ
+       from try to try. */
+    err (*end)(struct ctx *ctx, unsigned char *out_fingerprint);
+    /* When the request is over, however it went, if ctx->upload was set. Must not block. */
+    void (*closed)(void *upload);
+};
+#define UPLOAD_FINGERPRINT 32
+
 /* One row, one endpoint. All cross-cutting behaviour is driven by the row. */
 struct route {
     enum http_method method;
@@ -58,8 +73,9 @@ struct route {
     bool idempotent; /* R12: Idempotency-Key honoured; the handler writes through ctx_write */
     bool list;       /* R11: ctx->page is filled from limit, cursor, order */
     uint32_t limit_default, limit_max; /* of a list; 0 = 20 and 100 */
-    bool oldest_first;   /* order of a list when the request names none; false = newest first */
-    size_t body_max;     /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
+    bool oldest_first; /* order of a list when the request names none; false = newest first */
+    size_t body_max;   /* 0 = no body allowed; JSON bodies are parsed into ctx->json */
+    const struct upload *upload; /* instead of body_max; the limit is http_options.upload_max */
     const char *upgrade; /* the protocol that the request must ask to change to; reply_upgrade */
     const char *query;   /* other allowed query parameters, space separated; any else is 400. In a
                             list they are its filters: a cursor is good only for the same ones */
@@ -91,6 +107,7 @@ struct ctx {
     size_t query_count;
     struct str body;
     json_t *json; /* parsed body, NULL if none; freed with the ctx */
+    void *upload; /* the state of route->upload */
     struct page page;
     char request_id[HTTP_REQUEST_ID_MAX];
     char tenant[ID_MAX], key_id[ID_MAX]; /* "" when the route has SCOPE_NONE */
@@ -104,6 +121,7 @@ struct db_conn;
 /* Request side */
 struct str ctx_header(const struct ctx *ctx, const char *name); /* p NULL when absent */
 struct str ctx_query(const struct ctx *ctx, const char *name);  /* decoded; p NULL when absent */
+uint64_t ctx_body_length(const struct ctx *ctx); /* Content-Length; 0 when it is not known */
 
 /* Reply side: call exactly one, last. Each takes over the json reference. */
 err reply_json(struct ctx *ctx, int status, json_t *take_body);
@@ -144,6 +162,10 @@ struct http_source {
     void *state;
 };
 struct http_stream;
+/* A reply whose length is known: Content-Length says it, and a source that ends before breaks the
+   connection. The source may read a local disk. */
+err reply_sized(struct ctx *ctx, int status, const char *content_type, uint64_t size,
+                struct http_source source);
 err reply_stream(struct ctx *ctx, const char *content_type, struct http_source source,
                  struct http_stream **out);
 /* Any thread, any time until `closed` has run; cheap; never blocks. */
@@ -171,6 +193,8 @@ void http_upgraded_close(struct http_upgraded *take_u);
 struct http_auth { /* what a bearer token turned out to be */
     char tenant[ID_MAX], key_id[ID_MAX];
     enum http_scope scope;
+    bool limited; /* to requests_per_minute, of the whole tenant */
+    double requests_per_minute;
 };
 
 struct http_options {
@@ -181,9 +205,10 @@ struct http_options {
     const struct clock *clock;
     struct db *db; /* idempotency rows; NULL only if no route is idempotent */
     unsigned char cursor_key[32];
-    unsigned workers;   /* 0 = 8 */
-    unsigned queue_max; /* requests waiting for a worker; 0 = 1024; beyond it 503 + Retry-After */
-    size_t bodies_max;  /* bytes of request bodies held at once; 0 = 256 MiB; beyond it 503 */
+    unsigned workers;    /* 0 = 8 */
+    unsigned queue_max;  /* requests waiting for a worker; 0 = 1024; beyond it 503 + Retry-After */
+    uint64_t upload_max; /* bytes of one upload; 0 = 1 GiB */
+    size_t bodies_max;   /* bytes of request bodies held at once; 0 = 256 MiB; beyond it 503 */
     unsigned connections_max; /* 0 = 20000 */
     unsigned timeout_ms;      /* a client that neither sends nor takes anything; 0 = 60000 */
     unsigned heartbeat_ms;    /* of event streams; 0 = 15000 */

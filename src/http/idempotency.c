@@ -122,7 +122,10 @@ static void fingerprint_of(const struct http_exchange *x, char *out)
     crypto_generichash_state state;
     unsigned char hash[HASH_BYTES];
     crypto_generichash_init(&state, NULL, 0, sizeof hash);
-    crypto_generichash_update(&state, (const unsigned char *)x->ctx.body.p, x->ctx.body.n);
+    if (x->ctx.route->upload)
+        crypto_generichash_update(&state, x->fingerprint, sizeof x->fingerprint);
+    else
+        crypto_generichash_update(&state, (const unsigned char *)x->ctx.body.p, x->ctx.body.n);
     if (x->raw_query.n) { /* the rest of what the request asks for */
         crypto_generichash_update(&state, (const unsigned char *)"\0?", 2);
         crypto_generichash_update(&state, (const unsigned char *)x->raw_query.p, x->raw_query.n);

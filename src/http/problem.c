@@ -18,6 +18,7 @@ static const struct {
     [E_CONFLICT] = {409, "Conflict"},
     [E_TOO_LARGE] = {413, "Too large"},
     [E_MEDIA_TYPE] = {415, "Unsupported media type"},
+    [E_RANGE] = {416, "Range not satisfiable"},
     [E_UNPROCESSABLE] = {422, "Cannot be processed"},
     [E_QUOTA] = {429, "Too much"},
     [E_INTERNAL] = {500, "Internal error"},

@@ -29,6 +29,8 @@ void exchange_free(struct http_exchange *x)
         return;
     CHECK(x, EXCHANGE_MAGIC);
     exchange_reset_reply(x); /* a stream that was never sent still has to be closed */
+    if (x->ctx.upload)
+        x->ctx.route->upload->closed(x->ctx.upload);
     json_decref(x->problems);
     json_decref(x->ctx.json);
     buf_done(&x->body);
@@ -105,6 +107,17 @@ err reply_empty(struct ctx *ctx, int status)
 err reply_bytes(struct ctx *ctx, int status, const char *content_type, struct str body)
 {
     set_reply(ctx, status, content_type, arena_str(ctx->arena, body));
+    return 0;
+}
+
+err reply_sized(struct ctx *ctx, int status, const char *content_type, uint64_t size,
+                struct http_source source)
+{
+    struct http_exchange *x = exchange_of(ctx);
+    set_reply(ctx, status, content_type, (struct str){0});
+    x->reply.sized = true;
+    x->reply.size = size;
+    x->reply.stream = http_stream_new(x, source, false);
     return 0;
 }
 

@@ -14,6 +14,7 @@ struct http_server {
     struct MHD_Daemon *daemon;
     struct workers *workers;
     struct idempotency *idempotency;
+    struct buckets *buckets;
     size_t body_bytes; /* held by all exchanges; loop thread only */
     pthread_t pulse;
     pthread_mutex_t exchanges_lock; /* guards exchanges */
@@ -28,8 +29,8 @@ struct http_server {
 };
 
 /* stream.c */
-struct MHD_Response *
-stream_response(struct http_stream *s); /* which frees the stream; NULL: full */
+/* Which frees the stream; NULL: no memory, and the stream is still the caller's. */
+struct MHD_Response *stream_response(struct http_stream *s, bool sized, uint64_t size);
 void stream_attach(struct http_stream *s, struct MHD_Connection *connection);
 void *streams_pulse(void *server); /* the heartbeat's thread; ends with `stopping` */
 /* Sets `stopping` and ends all streams. */

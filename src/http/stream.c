@@ -11,6 +11,7 @@
 
 #define STREAM_MAGIC 0x5354524du
 #define STREAM_BLOCK_BYTES 1024
+#define SIZED_BLOCK_BYTES (32 * KB)
 
 static const char heartbeat[] = ": hb\n\n";
 
@@ -176,10 +177,11 @@ void *streams_pulse(void *arg)
     return NULL;
 }
 
-struct MHD_Response *stream_response(struct http_stream *s)
+struct MHD_Response *stream_response(struct http_stream *s, bool sized, uint64_t size)
 {
-    return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, on_stream_read,
-                                             s, on_stream_freed);
+    return MHD_create_response_from_callback(sized ? size : MHD_SIZE_UNKNOWN,
+                                             sized ? SIZED_BLOCK_BYTES : STREAM_BLOCK_BYTES,
+                                             on_stream_read, s, on_stream_freed);
 }
 
 /* Each gets its next read, now. */

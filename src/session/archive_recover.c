@@ -1,4 +1,5 @@
 /* Bringing sessions back from the object store. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -106,7 +107,7 @@ static bool see_segment(void *arg, const char *key, uint64_t size)
     char tenant[ID_MAX];
     struct str rest, session;
     if (!split_key(key, strlen(ARCHIVE_LOGS), tenant, &rest) || !str_split(&rest, '/', &session) ||
-        !id_valid(session, "sess"))
+        rest.p == NULL || !id_valid(session, "sess"))
         return true; /* somebody else's */
     if (!str_is(session, r->session))
         r->failed = begin_log(r, tenant, session);
@@ -172,12 +173,29 @@ static bool see_row(void *arg, const char *key, uint64_t size)
     return true;
 }
 
+/* Logs that were coming when a process died. */
+static void remove_parts(const char *folder)
+{
+    AUTO_ARENA arena = arena_new();
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        const char *path = arena_printf(arena, "%s/%s", folder, e->d_name);
+        if (id_valid(str_of(e->d_name), "tenant"))
+            remove_parts(path);
+        else if (str_ends(str_of(e->d_name), STR(".part")) && unlink(path) < 0)
+            log_warn("%s stays: %s", path, strerror(errno));
+    }
+    if (d)
+        closedir(d);
+}
+
 err archive_recover(struct archive *a)
 {
     CHECK(a, ARCHIVE_MAGIC);
     AUTO_ARENA arena = arena_new();
     struct recovery r = {.a = a, .fd = -1};
     const char *mark = arena_printf(arena, "%s/" BACKUP_RESTORED_MARK, a->o.logs_dir);
+    remove_parts(a->o.logs_dir);
     TRY(recover_logs(&r));
     if (access(mark, F_OK) == 0)
         TRY(objects_list(a->o.objects, ARCHIVE_ROWS, see_row, &r));

@@ -144,15 +144,6 @@ static err look_up(struct db_conn *c, void *arg)
     return session_exists(c, x->id, &x->exists);
 }
 
-/* A deletion is committed before its sandbox is destroyed under the same lock: a start that comes
- * later must not make it anew. */
-static err refuse_deleted(struct sandboxes *s, const char *session)
-{
-    struct existence x = {.id = session};
-    TRY(db_read(s->db, look_up, &x));
-    return x.exists ? 0 : fail_as(E_NOT_FOUND, "session_not_found", "the session was deleted");
-}
-
 /* What the sandbox is made from: a name of the store. One that was made already stays with its
    image, whatever became of the names since. Without the entry's lock, as it may take minutes. */
 static err choose_image(struct sandboxes *s, const char *environment_json,
@@ -172,9 +163,8 @@ static err choose_image(struct sandboxes *s, const char *environment_json,
     return 0;
 }
 
-static err start_locked(struct sandboxes *s, struct entry *e, const struct sandbox_spec *wanted)
+static err boot(struct sandboxes *s, struct entry *e, const struct sandbox_spec *wanted)
 {
-    TRY(refuse_deleted(s, e->session));
     const struct sandbox_spec spec = *wanted;
     struct parent_message m = {.verb = PARENT_SANDBOX_CREATE};
     m.sandbox.spec = spec;
@@ -185,7 +175,36 @@ static err start_locked(struct sandboxes *s, struct entry *e, const struct sandb
     snprintf(e->socket, sizeof e->socket, "%s", m.sandbox.socket);
     memcpy(e->image, spec.image, sizeof e->image);
     e->running = true;
-    return record_state(s, e->tenant, e->session, "running");
+    return 0;
+}
+
+struct reservation {
+    const struct entry *e;
+    int64_t now_ms;
+    char before[SANDBOX_STATE_MAX];
+};
+
+static err reserve(struct db_conn *c, void *arg)
+{
+    struct reservation *r = arg;
+    return session_reserve_sandbox(c, r->e->tenant, r->e->session, r->now_ms, r->before);
+}
+
+/* A deletion is committed before its sandbox is destroyed under the same lock: a start that comes
+ * later must not make it anew. */
+static err start_locked(struct sandboxes *s, struct entry *e, const struct sandbox_spec *spec)
+{
+    struct reservation r = {.e = e, .now_ms = clock_wall_ms(s->clock)};
+    struct err_slot why;
+    TRY(db_write(s->db, reserve, &r));
+    err failed = boot(s, e, spec);
+    if (!failed)
+        return 0;
+    err_save(&why);
+    if (record_state(s, e->tenant, e->session, r.before))
+        log_warn("the sandbox of %s did not start, but its row says so: %s", e->session,
+                 err_text());
+    return err_restore(&why);
 }
 
 /* Once started here, what it was made from is known: stopped by whomever meanwhile or not. */
@@ -336,6 +355,24 @@ size_t sandboxes_samples(struct sandboxes *s, const char *tenant, struct sample 
 
 /* ---- reconciliation ---- */
 
+static err says_running(struct db_conn *c, void *arg)
+{
+    struct row_update *u = arg;
+    AUTO_ARENA a = arena_new();
+    struct session_row row;
+    TRY(session_find(c, a, u->tenant, str_of(u->session), &row));
+    u->state = strcmp(row.sandbox_state, "running") == 0 ? "running" : NULL;
+    return 0;
+}
+
+/* The row may be older than the sandbox: it came back from a copy. */
+static err note_running(struct sandboxes *s, const char *tenant, const char *id)
+{
+    struct row_update u = {.tenant = tenant, .session = id};
+    TRY(db_read(s->db, says_running, &u));
+    return u.state ? 0 : record_state(s, tenant, id, "running");
+}
+
 static err reconcile_one(struct sandboxes *s, const char *id)
 {
     struct existence x = {.id = id};
@@ -347,25 +384,63 @@ static err reconcile_one(struct sandboxes *s, const char *id)
         log_info("destroying the sandbox %s: it has no session", id);
         return sandboxes_destroy(s, tenant, id);
     }
-    if (status.state == SANDBOX_RUNNING || tenant[0] == 0)
+    if (tenant[0] == 0)
         return 0;
+    if (status.state == SANDBOX_RUNNING)
+        return note_running(s, tenant, id);
     sandboxes_forget(s, id);
     return record_state(s, tenant, id, status.state == SANDBOX_CRASHED ? "crashed" : "stopped");
 }
 
+struct claims { /* rows that say their sandbox runs */
+    struct arena *a;
+    struct session_ref *refs;
+    size_t n;
+};
+
+static err find_claims(struct db_conn *c, void *arg)
+{
+    struct claims *k = arg;
+    return sessions_with_sandbox(c, k->a, &k->refs, &k->n);
+}
+
+static void drop_claim(struct claims *k, const char *session)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        if (strcmp(k->refs[i].id, session) == 0)
+            k->refs[i].id[0] = 0;
+    }
+}
+
+/* Those that no sandbox answers for: they would count against the tenant's limit for ever. */
+static void correct_claims(struct sandboxes *s, const struct claims *k)
+{
+    for (size_t i = 0; i < k->n; i++) {
+        const struct session_ref *ref = &k->refs[i];
+        if (ref->id[0] && !sandboxes_known(s, ref->id) &&
+            record_state(s, ref->tenant, ref->id, "none"))
+            log_warn("cannot correct the row of %s: %s", ref->id, err_text());
+    }
+}
+
 err sandboxes_reconcile(struct sandboxes *s)
 {
+    AUTO_ARENA a = arena_new();
+    struct claims claims = {.a = a};
     int64_t began_ms = clock_wall_ms(s->clock);
+    TRY(db_read(s->db, find_claims, &claims)); /* before the list: a start comes after its claim */
     for (uint32_t from = 0;; from++) {
         struct parent_message m = {.verb = PARENT_SANDBOX_LIST};
         m.list.from = from;
         TRY(parent_call(s->parent, &m, NULL));
         if (m.list.item.id[0] == 0)
             break;
+        drop_claim(&claims, m.list.item.id);
         err e = reconcile_one(s, m.list.item.id);
         if (e) /* one stubborn sandbox must not hide the others; it is tried again next time */
             log_warn("cannot reconcile the sandbox %s: %s", m.list.item.id, err_text());
     }
+    correct_claims(s, &claims);
     samples_forget_before(s->samples, began_ms);
     return 0;
 }

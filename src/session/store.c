@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "session/quota.h"
+
 #define COLUMNS                                                                                    \
     "id, tenant_id, agent_id, agent_version, environment_id, agent, environment, title, metadata," \
     " budget, vault_ids, status, stop_reason, input_tokens, output_tokens, cache_read_tokens,"     \
@@ -50,6 +52,7 @@ err session_insert(struct db_conn *c, const struct session_row *row)
         " environment, title, metadata, budget, vault_ids, status, created_at, updated_at,"
         " last_activity_at)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    TRY(quota_take(c, row->tenant, QUOTA_CONCURRENT_SESSIONS, 1));
     return db_exec(c, sql,
                    DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id),
                            DB_I(row->agent_version), DB_C(row->agent_json),
@@ -176,6 +179,7 @@ err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, 
     TRY(db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(id), DB_I(now_ms)), &changed));
     if (changed == 0)
         return fail_as(E_NOT_FOUND, "session_not_found", "there is no session %s", id);
+    TRY(quota_give(c, tenant, QUOTA_CONCURRENT_SESSIONS, 1));
     static const char inbox[] = "DELETE FROM inbox WHERE tenant_id = $1 AND session_id = $2";
     return db_exec(c, inbox, DB_ARGS(DB_C(tenant), DB_C(id)), NULL);
 }
@@ -285,6 +289,51 @@ err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref *
     *out = refs.items;
     *out_n = refs.n;
     return 0;
+}
+
+err sessions_with_sandbox(struct db_conn *c, struct arena *a, struct session_ref **out,
+                          size_t *out_n)
+{
+    static const char sql[] = "SELECT tenant_id, id FROM sessions WHERE sandbox_state = 'running'"
+                              " AND deleted_at IS NULL";
+    struct db_rows *r;
+    struct refs refs = {.a = a};
+    TRY(db_query(c, sql, DB_NO_ARGS, &r));
+    while (db_next(r))
+        add_ref(&refs, db_str(r, 0), db_str(r, 1));
+    TRY(db_rows_done(r));
+    *out = refs.items;
+    *out_n = refs.n;
+    return 0;
+}
+
+err sessions_count_sandboxes(struct db_conn *c, const char *tenant, const char *except,
+                             int64_t *out)
+{
+    static const char sql[] = "SELECT COUNT(*) FROM sessions WHERE tenant_id = $1"
+                              " AND sandbox_state = 'running' AND deleted_at IS NULL AND id <> $2";
+    struct db_rows *r;
+    TRY(db_query(c, sql, DB_ARGS(DB_C(tenant), DB_C(except)), &r));
+    *out = db_next(r) ? db_int(r, 0) : 0;
+    return db_rows_done(r);
+}
+
+err session_reserve_sandbox(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms,
+                            char out_before[SANDBOX_STATE_MAX])
+{
+    AUTO_ARENA a = arena_new();
+    struct session_row row;
+    struct quota_limits limits;
+    int64_t running;
+    TRY(session_find(c, a, tenant, str_of(id), &row));
+    TRY(quota_limits(c, tenant, &limits));
+    TRY(sessions_count_sandboxes(c, tenant, id, &running));
+    double limit = limits.of[QUOTA_CONCURRENT_SANDBOXES];
+    if (limit >= 0 && (double)(running + 1) > limit)
+        return quota_exceeded(QUOTA_CONCURRENT_SANDBOXES, (int64_t)limit);
+    snprintf(out_before, SANDBOX_STATE_MAX, "%s", row.sandbox_state);
+    return session_apply(c, tenant, id, &(struct session_update){.sandbox_state = "running"},
+                         now_ms);
 }
 
 #define IDLE_TIMEOUT_DEFAULT_S 300

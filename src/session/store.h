@@ -34,6 +34,7 @@ struct session_row {
     int64_t created_at_ms, updated_at_ms, last_activity_ms;
 };
 
+/* E_QUOTA when the tenant has as many as it may (§27.3). */
 err session_insert(struct db_conn *c, const struct session_row *row);
 /* E_NOT_FOUND also for another tenant's and for deleted sessions. */
 err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
@@ -80,6 +81,16 @@ struct session_update {
 err session_apply(struct db_conn *c, const char *tenant, const char *id,
                   const struct session_update *u, int64_t now_ms);
 
+/* How many of the tenant's sandboxes run, but for the session `except`. */
+err sessions_count_sandboxes(struct db_conn *c, const char *tenant, const char *except,
+                             int64_t *out);
+/* The row says running from here on, so that of many starts at once only as many go on as the
+   tenant may have sandboxes (§27.3): E_QUOTA otherwise, E_NOT_FOUND when the session is gone. The
+   one that then fails to start puts back what was before. */
+#define SANDBOX_STATE_MAX 16
+err session_reserve_sandbox(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms,
+                            char out_before[SANDBOX_STATE_MAX]);
+
 /* System sweeps, across tenants (R50: pm_system). */
 struct session_ref {
     char tenant[ID_MAX], id[ID_MAX];
@@ -96,6 +107,9 @@ err sessions_expired(struct db_conn *c, struct arena *a, int64_t before_ms,
                      struct session_ref **out, size_t *out_n);
 /* Removes the row of a deleted session for good. */
 err session_forget(struct db_conn *c, const char *tenant, const char *id);
+/* Whose row says that their sandbox runs. */
+err sessions_with_sandbox(struct db_conn *c, struct arena *a, struct session_ref **out,
+                          size_t *out_n);
 /* 1 if a live session of that id exists in any tenant (R35: is this sandbox an orphan?). */
 err session_exists(struct db_conn *c, const char *id, bool *out);
 

@@ -147,7 +147,7 @@ export class Contract {
     }
 
     #checkBody(content, type, { body, text }, fail) {
-        const media = content?.[type];
+        const media = content?.[type] ?? content?.["*/*"];
         if (!media) {
             fail(`has a body of ${type || "no type"}, which the contract does not name`);
         }

@@ -287,11 +287,17 @@ static void what_is_on_disk_is_not_touched(void **state)
 {
     struct fixture *f = *state;
     AUTO_BUF log = {0};
+    char part[160];
+    snprintf(part, sizeof part, "%s/" TENANT, f->logs);
+    mkdir(part, 0700);
+    snprintf(part, sizeof part, "%s/" TENANT "/" OTHER ".part", f->logs);
+    assert_int_equal(fd_write_file_atomic(part, STR("half"), 0600), 0);
     archive_note(f->a, TENANT, SESSION, write_log(f, SESSION, 100), true);
     run_archive(f);
     int64_t bytes = write_log(f, SESSION, 100);
     assert_int_equal(archive_recover(f->a), 0);
     assert_int_equal(file_of(f, SESSION, &log).n, bytes);
+    assert_int_not_equal(access(part, F_OK), 0); /* but for what a crash left half written */
 }
 
 static err read_title(struct db_conn *c, void *arg)
