@@ -44,6 +44,25 @@ echo changed >> /etc/release
 echo setuid > /usr/bin/marked; chown 7:8 /usr/bin/marked || true; chmod 4751 /usr/bin/marked
 `;
 
+/** What npm and pip are told behind --, from the proxy that they are told of. */
+const installer = (mirror, wanted) => `#!/bin/sh
+set -e
+[ "$*" = "-m pip --version" ] && exit 0
+proxy= names=
+for word; do
+    case $word in
+    --proxy=*) proxy=\${word#*=} ;;
+    http://127.0.0.1:3128) proxy=$word ;;
+    --) names=yes ;;
+    *) [ -n "$names" ] || continue
+       http_proxy=$proxy wget -q -O /usr/bin/\${word%%[@=]*} ${mirror}/\${word%%[@=]*} || {
+           echo "ERROR: No matching distribution found for $word"; exit 1; }
+       chmod 755 /usr/bin/\${word%%[@=]*}; echo "${wanted} $word" >> /etc/installed ;;
+    esac
+done
+[ -n "$names" ]
+`;
+
 function makeRoot(folder, mirror) {
     for (const sub of ["bin", "etc", "usr/bin", "opt/old"]) {
         mkdirSync(path.join(folder, sub), { recursive: true });
@@ -57,6 +76,13 @@ function makeRoot(folder, mirror) {
     writeFileSync(path.join(folder, "opt/old/old"), "");
     writeFileSync(path.join(folder, "bin/apt-get"), aptGet(mirror));
     chmodSync(path.join(folder, "bin/apt-get"), 0o755);
+}
+
+function addInstallers(folder, mirror) {
+    for (const [name, wanted] of [["npm", "npm"], ["python3", "pip"]]) {
+        writeFileSync(path.join(folder, "bin", name), installer(mirror, wanted));
+        chmodSync(path.join(folder, "bin", name), 0o755);
+    }
 }
 
 /** A package mirror that counts what it was asked for. */
@@ -106,9 +132,18 @@ describe("packages of an environment", { skip: missing }, () => {
     const ask = async (one, command) => resultOf(await one.run(`${call(command)} THEN SAY ok`));
     const asked = (name) => mirror.asked.filter((url) => url === `/${name}`).length;
 
+    const failure = async (one) => {
+        const events = await one.run(`${call("echo must not run")} THEN SAY ok`);
+        assert.doesNotMatch(JSON.stringify(events), /must not run\\n/);
+        const error = events.find((event) => event.type === "session.error");
+        assert.ok(error, JSON.stringify(events));
+        return JSON.stringify(error);
+    };
+
     test("they are there, and all that installing them changed", async () => {
         const one = await session({ apt: ["hello"] });
-        const answer = await ask(one, "hello; cat /etc/release /etc/link; ls /opt/old; stat -c '%a %u %g' /usr/bin/marked; ls /etc/gone || echo whited out");
+        const answer = await ask(one, "hello; cat /etc/release /etc/link; ls /opt/old; "
+            + "stat -c '%a %u %g' /usr/bin/marked; ls /etc/gone || echo whited out");
         assert.match(answer, /hello came\ntiny\nchanged\ntiny\nchanged\nnew\n4751 (\d \d)\n[^]*whited out/);
         if (process.getuid() === 0) { // else a sandbox has one id
             assert.match(answer, /4751 7 8/);
@@ -118,6 +153,18 @@ describe("packages of an environment", { skip: missing }, () => {
         assert.equal(row.sandboxes, 1);
         const { image: made } = (await job.service.ok("GET", `${one.path}/sandbox`));
         assert.equal(made, `baked:${row.tag}`);
+    });
+
+    test("all three kinds in one image; one that fails is named with its reason", async () => {
+        const root = path.join(work, "three");
+        makeRoot(root, mirror.url);
+        addInstallers(root, mirror.url);
+        await image("import", "three", `dir:${root}`);
+        const one = await session({ apt: ["slow"], npm: ["world@1.0.0"], pip: ["hello==2"] }, "three");
+        assert.match(await ask(one, "slow; world; hello; cat /etc/installed"),
+            /slow came\nworld came\nhello came\nnpm world@1\.0\.0\npip hello==2/);
+        assert.match(await failure(await session({ pip: ["nosuch"] }, "three")),
+            /packages\.pip could not be installed: ERROR: No matching distribution found for nosuch/);
     });
 
     test("equal wishes share one image, whatever their order; the image beneath is as it was", async () => {
@@ -143,14 +190,6 @@ describe("packages of an environment", { skip: missing }, () => {
         assert.match(await ask(other, "hello; ls /etc/extra"), /hello came\n\/etc\/extra/);
         assert.ok((await listed("baked")).length >= 2);
     });
-
-    const failure = async (one) => {
-        const events = await one.run(`${call("echo must not run")} THEN SAY ok`);
-        assert.doesNotMatch(JSON.stringify(events), /must not run\\n/);
-        const error = events.find((event) => event.type === "session.error");
-        assert.ok(error, JSON.stringify(events));
-        return JSON.stringify(error);
-    };
 
     test("a package that does not exist is the session's error, in the package manager's words", async () => {
         assert.match(await failure(await session({ apt: ["nosuch"] })),
@@ -179,8 +218,12 @@ describe("packages of an environment", { skip: missing }, () => {
 
     test("a session's own sandbox has no way out, with packages or without", async () => {
         const one = await session({ apt: ["hello"] });
-        assert.match(await ask(one, `http_proxy=http://127.0.0.1:3128 wget -q -T 5 -O - ${mirror.url}/hello && echo reached; wget -q -T 5 -O - ${mirror.url}/hello && echo reached; echo end`), /end/);
-        assert.doesNotMatch(await ask(one, `wget -q -T 5 -O - ${mirror.url}/hello && echo reached; true`), /reached/);
+        const fetch = `wget -q -T 5 -O - ${mirror.url}/hello && echo reached`;
+        const before = asked("hello");
+        const answer = await ask(one, `http_proxy=http://127.0.0.1:3128 ${fetch}; ${fetch}; echo end`);
+        assert.match(answer, /end/);
+        assert.doesNotMatch(answer, /reached/);
+        assert.equal(asked("hello"), before);
     });
 
     test("refused at the door: packages on host, options, paths and URLs as names", async () => {
