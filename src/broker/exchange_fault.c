@@ -90,6 +90,10 @@ void exchange_judge_answer(struct exchange *x)
                  exchange_is_no_answer(x)
                      ? "what came back is no model's answer (a web page, perhaps of a proxy)"
                      : "the model provider's answer ended before it was complete");
+    } else if (x->meter.api && wire_meter_choked(&x->meter)) {
+        set_fault(x, fault_find("model_stream_broken"));
+        snprintf(x->error_text, sizeof x->error_text,
+                 "the model provider's answer holds something that is no JSON");
     }
 }
 

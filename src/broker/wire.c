@@ -175,6 +175,9 @@ static void on_event(void *arg, const struct sse_event *event)
     AUTO_JSON data = NULL;
     if (json_read(event->data, &data) != 0)
         data = NULL;
+    bool passed_over = m->api->passes_unnamed && str_is(event->type, "message");
+    if (data == NULL && !passed_over && event->data.n && !str_is(event->data, "[DONE]"))
+        m->unreadable++;
     m->api->on_event(m, event->type, event->data, data);
 }
 
@@ -192,6 +195,12 @@ void wire_meter_done(struct wire_meter *m)
 void wire_meter_feed(struct wire_meter *m, struct str bytes)
 {
     sse_reader_feed(&m->reader, bytes);
+}
+
+bool wire_meter_choked(const struct wire_meter *m)
+{
+    bool torn = m->reader.line.n > 0 || m->reader.has_data;
+    return m->unreadable > 0 || (torn && m->api->reads_last);
 }
 
 void wire_meter_produced(struct wire_meter *m, const json_t *value)

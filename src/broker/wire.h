@@ -16,6 +16,9 @@ struct wire_api {
     const char *target_also; /* a second form of it, or NULL */
     const char *auth_header; /* where the provider wants the key */
     const char *auth_prefix; /* "Bearer " or "" */
+    /* What those who read the stream make of nonsense in it: */
+    bool passes_unnamed; /* they pass over events without a name, whatever is in them */
+    bool reads_last;     /* they read an event that no blank line ends */
     /* Called for each event of a stream; `data` is NULL when the text is not JSON. */
     void (*on_event)(struct wire_meter *m, struct str type, struct str text, const json_t *data);
     /* The provider's own error shape, so that Pi shows the message. New reference. */
@@ -36,6 +39,7 @@ struct wire_meter {
     bool started;          /* the first text, thinking or tool call arrived */
     bool finished;         /* the provider said that the answer is complete */
     size_t produced_bytes; /* text, thinking and tool arguments so far */
+    size_t unreadable;     /* events that should be JSON and are not */
     char fault_type[64];   /* an error inside the stream: the provider's word for it, "" if none */
     char fault_text[256];
 };
@@ -56,6 +60,8 @@ const struct wire_api *wire_of_target(struct str target);
 void wire_meter_init(struct wire_meter *m, const struct wire_api *api);
 void wire_meter_done(struct wire_meter *m);
 void wire_meter_feed(struct wire_meter *m, struct str bytes);
+/* After the whole answer: it holds something that whoever reads it will choke on. */
+bool wire_meter_choked(const struct wire_meter *m);
 /* For the rows: text, thinking or arguments arrived; `value` is what may hold them. */
 void wire_meter_produced(struct wire_meter *m, const json_t *value);
 /* For the rows: the stream holds an error object {type|code|status, message}. */

@@ -80,6 +80,7 @@ const struct wire_api wire_anthropic_messages = {
     .target_also = "/v1/messages",
     .auth_header = "x-api-key",
     .auth_prefix = "",
+    .passes_unnamed = true,
     .on_event = on_event,
     .error_body = error_body,
 };

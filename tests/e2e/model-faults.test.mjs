@@ -1,5 +1,5 @@
-// Whatever a provider does wrong, a session ends its turn: with the answer (of this attempt or the next), or with an
-// error that says what was wrong; no tool runs that was not called whole (R25), and the next turn works.
+// Whatever a provider does wrong once, the session gets its answer, of this attempt or the next, and no tool runs that
+// was not called whole (R25).
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { APIS, startJob, textOf } from "../support/job.mjs";
@@ -11,8 +11,9 @@ const HARMLESS = ["PINGS 20", 'RAW ": a comment\\n\\n"', 'RAW "\\u00ff\\u0000\\u
 /** The request is made again, with an answer then. */
 const TRIED_AGAIN = ["CUT AT 0", "CUT AT 0 CLEAN", "CUT AT 150", "CUT CLEAN", "CUT ARGS", "CUT EARLY", "FAIL 502 HTML",
     "FAIL 500 EMPTY", "FAIL 200 HTML", "FAIL 429 1", "FAIL 529 EMPTY", "ERROR overloaded"];
-/** The answer cannot be read: an error says so. Some protocols ignore it. */
-const UNREADABLE = ['RAW "data: {not json\\n\\n"', "LONG 100000 JUNK", 'TRAIL "data: {\\"x\\""'];
+/** Nonsense in an answer: some protocols' readers pass over it, for the others it is made again. */
+const NONSENSE = ['RAW "data: {not json\\n\\n"', "LONG 100000 JUNK", 'TRAIL "data: {\\"x\\""',
+    'RAW "event: message_delta\\ndata: {\\"type\\n\\n"'];
 
 const errorsOf = (events) => events.filter(({ type }) => type === "session.error");
 const said = (events) => events.filter(({ type }) => type === "agent.message").map(textOf).join("");
@@ -42,7 +43,7 @@ describe("a provider that does it wrong", { skip: serviceMissing }, () => {
         });
 
         test(`${api}: what failed is tried again`, async () => {
-            await Promise.all(TRIED_AGAIN.map(async (fault) => {
+            await Promise.all([...TRIED_AGAIN, ...NONSENSE].map(async (fault) => {
                 const { events } = await turn(fault);
                 const errors = errorsOf(events);
                 assert.ok(errors.every(({ retryStatus }) => retryStatus.type === "retrying"), fault);
@@ -55,15 +56,5 @@ describe("a provider that does it wrong", { skip: serviceMissing }, () => {
             }));
         });
 
-        test(`${api}: what cannot be read is an error that says so, and the session goes on`, async () => {
-            await Promise.all(UNREADABLE.map(async (fault) => {
-                const { session, events } = await turn(fault);
-                if (events.at(-1).stopReason.type !== "end_turn") {
-                    assert.match(errorsOf(events).at(-1).error.message, /JSON/, fault);
-                }
-                const next = await session.run(`SAY "well again"`);
-                assert.equal(said(next), "well again", fault);
-            }));
-        });
     }
 });

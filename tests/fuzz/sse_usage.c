@@ -41,6 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     must(memcmp(&whole.usage, &pieces.usage, sizeof whole.usage) == 0);
     must(whole.finished == pieces.finished && whole.has_usage == pieces.has_usage);
     must(whole.produced_bytes == pieces.produced_bytes);
+    must(whole.unreadable == pieces.unreadable);
     must(strcmp(whole.fault_type, pieces.fault_type) == 0);
     must(whole.usage.input >= 0 && whole.usage.output >= 0);
     must(whole.usage.cache_read >= 0 && whole.usage.cache_write >= 0);

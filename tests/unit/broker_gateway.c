@@ -610,6 +610,46 @@ static void a_page_is_no_answer(void **state)
     stage_free(s);
 }
 
+static const struct {
+    const char *api, *target, *odd;
+    bool choked;
+} nonsense[] = {
+    {"openai-completions", "/chat/completions", "data: {oops\n\n", true},
+    {"openai-completions", "/chat/completions", ": a comment\n\n", false},
+    {"openai-completions", "/chat/completions", "data:\n\n", false},
+    {"anthropic-messages", "/v1/messages", "data: {oops\n\n", false},
+    {"anthropic-messages", "/v1/messages", "event: ping\ndata: {oops\n\n", true},
+    {"openai-responses", "/responses", "event: x\ndata: {oops\n\n", true},
+    {"google-generative-ai", "/models/m:streamGenerateContent", "data: {oops\n\n", true},
+};
+
+static const struct happy *happy_of(const char *api)
+{
+    for (size_t i = 0; i < sizeof happy / sizeof *happy; i++)
+        if (strcmp(happy[i].api, api) == 0)
+            return &happy[i];
+    return NULL;
+}
+
+static void nonsense_in_an_answer_is_noticed_where_it_matters(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        AUTO_ARENA a = arena_new();
+        struct stage *s = stage_new();
+        const struct happy *h = happy_of(nonsense[i].api);
+        reply_with(s, a, SSE_HEAD, arena_printf(a, "%s%s", nonsense[i].odd, h->body));
+        open_session(s, h->api, s->base_url, false);
+        AUTO_BUF answer = {0};
+        ask(s, h->target, WITH_TOKEN, BODY, &answer);
+        const json_t *end = await_end(s);
+        assert_string_equal(error_code_of(end), nonsense[i].choked ? "model_stream_broken" : "");
+        assert_int_equal(json_get_int(json_object_get(end, "usage"), "outputTokens", -1),
+                         h->output);
+        stage_free(s);
+    }
+}
+
 /* Servers that forget to call a stream a stream. */
 static void a_stream_under_another_name_is_metered(void **state)
 {
@@ -673,6 +713,7 @@ int main(void)
         cmocka_unit_test(a_host_may_hang_up_during_a_backoff),
         cmocka_unit_test(an_answer_without_a_body_is_complete),
         cmocka_unit_test(a_page_is_no_answer),
+        cmocka_unit_test(nonsense_in_an_answer_is_noticed_where_it_matters),
         cmocka_unit_test(a_stream_under_another_name_is_metered),
         cmocka_unit_test(an_error_inside_a_stream_is_classified),
     };
