@@ -1052,7 +1052,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/sessions/{id}/entries";
         params: { "id": SessionId };
-        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        query: { "limit"?: number; "cursor"?: string; "from"?: number; "order"?: "asc" | "desc" };
         body: undefined;
         status: 200;
         reply: Page<Entry>;
@@ -1062,7 +1062,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/sessions/{id}/tree";
         params: { "id": SessionId };
-        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        query: { "limit"?: number; "cursor"?: string; "from"?: number; "order"?: "asc" | "desc" };
         body: undefined;
         status: 200;
         reply: Page<TreeNode>;

@@ -406,13 +406,7 @@ void agent_apply(json_t *definition, const json_t *changes)
     static const char *const members[] = {
         "name",       "model",      "systemPrompt", "tools",          "skills",
         "extensions", "mcpServers", "multiagent",   "projectContext", "metadata"};
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        json_t *value = json_object_get(changes, members[i]);
-        if (value && !json_is_null(value))
-            json_object_set(definition, members[i], value);
-        else if (value || json_object_get(definition, members[i]) == NULL)
-            json_object_set_new(definition, members[i], default_of(members[i]));
-    }
+    fields_apply(definition, changes, members, sizeof members / sizeof *members, default_of);
 }
 
 /* Fits together what is checked apart, as either may come from another version or an override. */

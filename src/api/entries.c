@@ -11,21 +11,32 @@ void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX
     out_id[0] = 0;
 }
 
-struct history_query session_position_query(const struct ctx *ctx)
+/* from=POSITION begins a list there; a cursor goes on from where its page ended. */
+err session_position_query(struct ctx *ctx, struct history_query *out)
 {
-    return (struct history_query){
+    struct str from = ctx_query(ctx, "from");
+    uint64_t position = 0;
+    if (from.p && (!str_to_u64(from, &position) || position == 0 || position > INT64_MAX / 2))
+        return fail(E_INVALID, "query parameter from must be a position: 1 or more");
+    *out = (struct history_query){
         .has_after = ctx->page.has_after,
         .after = ctx->page.after_at,
         .ascending = ctx->page.ascending,
         .limit = ctx->page.limit + 1,
     };
+    if (from.p && !ctx->page.has_after) {
+        out->has_after = true;
+        out->after = (int64_t)position + (ctx->page.ascending ? -1 : 1);
+    }
+    return 0;
 }
 
 static err entries_list(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    struct history_query query = session_position_query(ctx);
+    struct history_query query;
+    TRY(session_position_query(ctx, &query));
     json_t *list = NULL;
     TRY(history_entries(session_manager_logs_dir(ctx->service->sessions), ctx->tenant, row.id,
                         &query, &list));
@@ -34,4 +45,4 @@ static err entries_list(struct ctx *ctx)
 
 ROUTES(entries,
        {GET, "/v1/sessions/:id/entries", entries_list, .scope = SCOPE_READ, .list = true,
-        .limit_default = 100, .limit_max = 1000, .oldest_first = true}, )
+        .limit_default = 100, .limit_max = 1000, .oldest_first = true, .query = "from"}, )

@@ -195,13 +195,7 @@ static void apply(json_t *definition, const json_t *changes)
     static const char *const members[] = {"name",        "type",        "image",
                                           "resources",   "packages",    "networking",
                                           "idleTimeout", "maxDuration", "metadata"};
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
-        json_t *value = json_object_get(changes, members[i]);
-        if (value && !json_is_null(value))
-            json_object_set(definition, members[i], value);
-        else if (value || json_object_get(definition, members[i]) == NULL)
-            json_object_set_new(definition, members[i], default_of(members[i]));
-    }
+    fields_apply(definition, changes, members, sizeof members / sizeof *members, default_of);
 }
 
 /* Rows */

@@ -321,6 +321,18 @@ err fields_check(struct fields *f, const json_t *object, const struct field *tab
     return fields_result(f);
 }
 
+void fields_apply(json_t *definition, const json_t *changes, const char *const *members, size_t n,
+                  json_t *(*default_of)(const char *member))
+{
+    for (size_t i = 0; i < n; i++) {
+        json_t *value = json_object_get(changes, members[i]);
+        if (value && !json_is_null(value))
+            json_object_set(definition, members[i], value);
+        else if (value || json_object_get(definition, members[i]) == NULL)
+            json_object_set_new(definition, members[i], default_of(members[i]));
+    }
+}
+
 void fields_metadata(struct fields *f, const json_t *value)
 {
     static const struct field pair = {.kinds = FIELD_STRING, .max = 512, .no_nul = true};

@@ -72,6 +72,11 @@ void fields_object(struct fields *f, const json_t *object, const struct field *t
 /* Ends a check that was begun by hand: what fields_check returns. */
 err fields_result(const struct fields *f);
 
+/* Sets the members of a resource that `changes` (may be NULL) has: omitted = kept, null = back to
+   the default, a value = replaced whole (§6.3). All `members` are there afterwards. */
+void fields_apply(json_t *definition, const json_t *changes, const char *const *members, size_t n,
+                  json_t *(*default_of)(const char *member));
+
 /* metadata: at most 16 pairs of strings, key ≤ 64 and value ≤ 512 characters. */
 void fields_metadata(struct fields *f, const json_t *value);
 

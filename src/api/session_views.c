@@ -104,7 +104,8 @@ static err tree_list(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    struct history_query query = session_position_query(ctx);
+    struct history_query query;
+    TRY(session_position_query(ctx, &query));
     char leaf[ID_MAX];
     TRY(find_leaf(ctx, row.id, leaf));
     json_t *found = NULL;
@@ -140,6 +141,6 @@ static err usage_get(struct ctx *ctx)
 
 ROUTES(session_views,
        {GET, "/v1/sessions/:id/tree", tree_list, .scope = SCOPE_READ, .list = true,
-        .limit_default = 100, .limit_max = 1000, .oldest_first = true},
+        .limit_default = 100, .limit_max = 1000, .oldest_first = true, .query = "from"},
        {GET, "/v1/sessions/:id/messages", messages_get, .scope = SCOPE_READ},
        {GET, "/v1/sessions/:id/usage", usage_get, .scope = SCOPE_READ}, )

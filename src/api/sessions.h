@@ -15,7 +15,7 @@ err ctx_session(struct ctx *ctx, struct session_row *out);
 
 /* Lists by position in the log: what the request asks for, one row more than the page, and the key
    of its rows. */
-struct history_query session_position_query(const struct ctx *ctx);
+err session_position_query(struct ctx *ctx, struct history_query *out);
 void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX]);
 /* A new session's row, id and all, from ctx->json as a create has it; not inserted yet. Problems of
    fields that lead nowhere are in the reply. Inside db_write. */

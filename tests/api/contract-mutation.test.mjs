@@ -37,17 +37,34 @@ function record(service) {
         keep(values, shapeOf(data), [id === undefined ? "StreamFrame" : "Event", data]);
 }
 
-function isRed() {
-    try {
-        const changed = new Contract(contract);
-        for (const [request, reply] of exchanges.values()) {
+/** What was recorded, as checks. The one that noticed the last change comes first: it often notices the next. */
+let checks;
+function makeChecks() {
+    checks = [
+        ...[...exchanges.values()].map(([request, reply]) => (changed) => {
             changed.checkExchange(request, reply);
-        }
-        return [...values.values()].some(([schema, value]) =>
-            changed.problems({ $ref: `#/components/schemas/${schema}` }, value).length > 0);
+            return false;
+        }),
+        ...[...values.values()].map(([schema, value]) => (changed) =>
+            changed.problems({ $ref: `#/components/schemas/${schema}` }, value).length > 0),
+    ];
+}
+
+function notices(check, changed) {
+    try {
+        return check(changed);
     } catch {
         return true;
     }
+}
+
+function isRed() {
+    const changed = new Contract(contract);
+    const at = checks.findIndex((check) => notices(check, changed));
+    if (at > 0) {
+        checks.unshift(...checks.splice(at, 1));
+    }
+    return at >= 0;
 }
 
 /** Every place where something can be deleted: [what, the object or list, its key]. */
@@ -106,6 +123,7 @@ test("whatever is deleted from the contract is missed", async (t) => {
         });
         await t.test(name, () => tour({ service: job.service, job, other }));
     }
+    makeChecks();
     assert.equal(isRed(), false, "what was recorded fits the contract as it is");
     const unnoticed = places().filter(([, holder, key]) => !redWithout(holder, key)).map(([what]) => what);
     assert.deepEqual(unnoticed, [], "extend the tour in tests/api/tour so that it uses these");

@@ -182,6 +182,21 @@ describe("forks", { skip: serviceMissing }, () => {
             cursor = page.nextCursor;
         }
         assert.deepEqual(pages, nodes);
+        const slice = async (list, query) => {
+            const { data } = await job.service.ok("GET", `${source.path}/${list}?limit=3&${query}`);
+            return data.map((row) => row.position);
+        };
+        for (const list of ["tree", "entries"]) {
+            assert.deepEqual(await slice(list, "from=5"), [5, 6, 7]);
+            assert.deepEqual(await slice(list, "from=5&order=desc"), [5, 4, 3]);
+            assert.deepEqual(await slice(list, `from=${nodes.length + 1}`), []);
+            for (const bad of ["0", "-1", "x", "", "99999999999999999999"]) {
+                assertProblem(await job.service.request("GET", `${source.path}/${list}?from=${bad}`), 400);
+            }
+        }
+        const first = await job.service.ok("GET", `${source.path}/entries?from=5&limit=2`);
+        const next = await job.service.ok("GET", `${source.path}/entries?from=5&limit=2&cursor=${first.nextCursor}`);
+        assert.deepEqual(next.data.map((row) => row.position), [7, 8]);
         const empty = await job.session();
         assert.deepEqual([await tree(empty), await messages(empty)], [[], []]);
     });

@@ -93,6 +93,9 @@ async function read(service, path) {
     const tree = await service.ok("GET", `${path}/tree`);
     await service.ok("POST", `${path}/fork`, { entryId: tree.data.find((node) => node.role === "user").id,
         title: "Fork", metadata: { c: "d" } }, { headers: { "idempotency-key": "tour" } });
+    for (const list of ["entries", "tree"]) {
+        await service.ok("GET", `${path}/${list}?from=2&limit=3`);
+    }
     for (const list of ["events", "entries", "tree"]) {
         const page = await service.ok("GET", `${path}/${list}?limit=1&order=asc`);
         const cursor = encodeURIComponent(page.nextCursor);
