@@ -84,11 +84,16 @@ static void offer(void *arg, const struct hub_frame *frame)
         sse_end(w->sse);
 }
 
-void stream_tell_deleted(const struct service *service, const char *session)
+static void deleted_json(const char *session, struct buf *out)
 {
     AUTO_JSON j = json_pack("{s:s, s:s}", "type", STREAM_DELETED, "sessionId", session);
+    json_write(j, out);
+}
+
+void stream_tell_deleted(const struct service *service, const char *session)
+{
     AUTO_BUF text = {0};
-    json_write(j, &text);
+    deleted_json(session, &text);
     hub_publish(session_manager_hub(service->sessions), session,
                 &(struct hub_frame){.type = STREAM_DELETED, .json = buf_str(&text)});
 }
@@ -167,11 +172,28 @@ static err find_session(struct db_conn *c, void *arg)
     return session_find(c, a, w->tenant, str_of(w->session), &row);
 }
 
-/* A session deleted before the watcher was live told nobody: look once more. */
+static void stop_listening(struct watcher *w)
+{
+    pthread_mutex_lock(&w->watcher_lock);
+    struct hub_reader *reader = w->reader;
+    w->reader = NULL;
+    pthread_mutex_unlock(&w->watcher_lock);
+    hub_detach(hub_of(w), reader);
+}
+
+/* A session deleted before the watcher was live told nobody: look once more. Detached first, so
+   that its last frame comes once. */
 static void end_if_deleted(struct watcher *w)
 {
-    if (db_read(w->service->db, find_session, w) == E_NOT_FOUND)
-        sse_end(w->sse);
+    if (db_read(w->service->db, find_session, w) != E_NOT_FOUND)
+        return;
+    stop_listening(w);
+    AUTO_BUF json = {0};
+    deleted_json(w->session, &json);
+    AUTO_BUF text = {0};
+    sse_format(&text, 0, STREAM_DELETED, buf_str(&json));
+    sse_push(w->sse, buf_str(&text), SSE_KEEP);
+    sse_end(w->sse);
 }
 
 static void catch_up(struct watcher *w)
@@ -236,10 +258,8 @@ static void on_closed(void *arg)
     CHECK(w, WATCHER_MAGIC);
     pthread_mutex_lock(&w->watcher_lock);
     w->closed = true;
-    struct hub_reader *reader = w->reader;
-    w->reader = NULL;
     pthread_mutex_unlock(&w->watcher_lock);
-    hub_detach(hub_of(w), reader);
+    stop_listening(w);
 }
 
 static void on_freed(void *arg)

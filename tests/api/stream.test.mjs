@@ -185,6 +185,25 @@ test("a session can be deleted while it runs; its streams end", async () => {
     job.model.release();
 });
 
+test("a stream that catches up while its session is deleted ends with session.deleted, too", async () => {
+    const session = await job.session();
+    await session.run("SAY one");
+    const opening = Array.from({ length: 40 }, () =>
+        session.stream().catch((error) => assert.equal(error.reply?.status, 404, error.message)));
+    await service.ok("DELETE", session.path);
+    let ended = 0;
+    for (const stream of (await Promise.all(opening)).filter(Boolean)) {
+        const frames = [];
+        for await (const frame of stream) {
+            frames.push(frame.type);
+        }
+        assert.equal(frames.at(-1), "session.deleted", frames.join());
+        assert.equal(frames.filter((type) => type === "session.deleted").length, 1);
+        ended += 1;
+    }
+    assert.ok(ended > 0);
+});
+
 test("NUL and separators in a message reach the model and come back unchanged", async () => {
     const text = "x\0y\u2028z SAY got it";
     const session = await job.session();
