@@ -351,6 +351,7 @@ export type SessionAgentUpdate = {
 export type SessionFork = {
     /** One of Pi's entries in the log; null or left out: the leaf */
     entryId?: string | null;
+    files?: "copy" | "none";
     /** Left out: as in the session forked */
     title?: string | null;
     metadata?: Metadata | null;
@@ -359,7 +360,7 @@ export type SessionFork = {
 export type ForkedFrom = {
     sessionId: SessionId;
     entryId: string;
-    filesFrom: "none";
+    filesFrom: "live" | "stopped" | "none";
 };
 
 export type TreeNode = {

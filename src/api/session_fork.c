@@ -3,9 +3,13 @@
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
+#include "base/log.h"
 #include "session/fork.h"
 #include "session/log.h"
 #include "session/manager.h"
+#include "session/sandboxes.h"
+
+static const char *const file_choices[] = {"copy", "none", NULL};
 
 static const struct field fork_fields[] = {
     {.name = "entryId",
@@ -14,6 +18,7 @@ static const struct field fork_fields[] = {
      .line = true,
      .min = 1,
      .max = ID_MAX - 1},
+    {.name = "files", .kinds = FIELD_STRING, .one_of = file_choices},
     {.name = "title", .kinds = FIELD_STRING, .nullable = true, .line = true, .min = 1, .max = 256},
     {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
     {0},
@@ -22,6 +27,7 @@ static const struct field fork_fields[] = {
 struct forking {
     struct session_row row; /* of the fork */
     const char *from;
+    const char *files_from;
     char entry[ID_MAX];
     bool stored; /* not so when an older reply is replayed */
 };
@@ -30,11 +36,13 @@ static err store(struct ctx *ctx, struct db_conn *c, void *arg)
 {
     struct forking *f = arg;
     TRY(session_insert(c, &f->row));
+    struct session_update u = {.sandbox_state = f->row.sandbox_state};
+    TRY(session_apply(c, ctx->tenant, f->row.id, &u, f->row.created_at_ms));
     f->stored = true;
     json_t *j = session_json(ctx->service, &f->row);
     json_object_set_new(j, "forkedFrom",
                         json_pack("{s:s, s:s, s:s}", "sessionId", f->from, "entryId", f->entry,
-                                  "filesFrom", "none"));
+                                  "filesFrom", f->files_from));
     return reply_json(ctx, 201, j);
 }
 
@@ -57,6 +65,48 @@ static void fill_row(struct ctx *ctx, struct session_row *row)
             json_is_object(metadata) ? json_write_arena(metadata, ctx->arena).p : "{}";
 }
 
+/* R29: the files as they are now, also for an entry of long ago. */
+static err copy_files(struct ctx *ctx, struct forking *f)
+{
+    struct sandboxes *sandboxes = session_manager_sandboxes(ctx->service->sessions);
+    bool live;
+    f->files_from = "none";
+    if (str_is(json_get_str(ctx->json, "files"), "none"))
+        return 0;
+    err e =
+        sandboxes_fork(sandboxes, ctx->tenant, f->from, f->row.id, f->row.environment_json, &live);
+    if (e == E_NOT_FOUND)
+        return 0; /* the session has no sandbox yet */
+    TRY(e);
+    f->files_from = live ? "live" : "stopped";
+    f->row.sandbox_state = "stopped";
+    return 0;
+}
+
+static bool has_files(const struct forking *f)
+{
+    return strcmp(f->files_from, "none") != 0;
+}
+
+/* No session: nobody would ever use what was made for it. */
+static void take_back(struct ctx *ctx, struct forking *f)
+{
+    struct session_manager *m = ctx->service->sessions;
+    (void)log_remove(session_manager_logs_dir(m), ctx->tenant, f->row.id);
+    if (has_files(f) &&
+        sandboxes_destroy(session_manager_sandboxes(m), ctx->tenant, f->row.id) != 0)
+        log_warn("the sandbox of a fork that failed stays: %s", err_text());
+}
+
+static err make(struct ctx *ctx, struct forking *f, const struct fork_request *request)
+{
+    TRY(fork_log(request, f->entry));
+    err e = ctx_write(ctx, store, f);
+    if (!e && f->stored)
+        session_logged(ctx->service->sessions, ctx->tenant, f->row.id);
+    return e;
+}
+
 static err sessions_fork(struct ctx *ctx)
 {
     if (ctx->json)
@@ -65,21 +115,24 @@ static err sessions_fork(struct ctx *ctx)
     TRY(ctx_session(ctx, &f->row));
     f->from = arena_strdup(ctx->arena, f->row.id);
     fill_row(ctx, &f->row);
-    const char *logs = session_manager_logs_dir(ctx->service->sessions);
-    TRY(fork_log(&(struct fork_request){.logs_dir = logs,
-                                        .tenant = ctx->tenant,
-                                        .from = f->from,
-                                        .entry = json_get_c(ctx->json, "entryId"),
-                                        .to = f->row.id,
-                                        .now_ms = f->row.created_at_ms},
-                 f->entry));
-    err e = ctx_write(ctx, store, f);
+    struct session_manager *m = ctx->service->sessions;
+    struct fork_request request = {.logs_dir = session_manager_logs_dir(m),
+                                   .tenant = ctx->tenant,
+                                   .from = f->from,
+                                   .entry = json_get_c(ctx->json, "entryId"),
+                                   .to = f->row.id,
+                                   .now_ms = f->row.created_at_ms};
+    TRY(fork_check(&request, f->entry));
+    TRY(copy_files(ctx, f));
+    request.files_from = f->files_from;
+    request.entry = arena_strdup(ctx->arena, f->entry);
+    err e = make(ctx, f, &request);
     struct err_slot why;
     err_save(&why);
     if (e || !f->stored)
-        (void)log_remove(logs, ctx->tenant, f->row.id); /* no session: nobody would ever read it */
-    else
-        session_logged(ctx->service->sessions, ctx->tenant, f->row.id);
+        take_back(ctx, f);
+    if (has_files(f))
+        sandboxes_release(session_manager_sandboxes(m), f->row.id);
     return e ? err_restore(&why) : 0;
 }
 

@@ -169,7 +169,7 @@ static void write_fork_line(struct copy *c)
     json_set_time(line, "timestamp", c->f->now_ms);
     json_object_set_new(line, "data",
                         json_pack("{s:s, s:s, s:s}", "fromSessionId", c->f->from, "fromEntryId",
-                                  c->at->id, "filesFrom", "none"));
+                                  c->at->id, "filesFrom", c->f->files_from));
     write_json(c, line);
 }
 
@@ -188,15 +188,37 @@ static err write_log(struct copy *c)
     return e;
 }
 
+static err prepare(struct copy *c, struct arena *a)
+{
+    const struct fork_request *f = c->f;
+    TRY(log_tree_read(f->logs_dir, f->tenant, f->from, a, &c->tree));
+    c->on_path = mem_alloc(c->tree.n + 1);
+    TRY(find_entry(c));
+    return check_entry(c);
+}
+
+static void done(struct copy *c)
+{
+    mem_free(c->on_path);
+    log_tree_done(&c->tree);
+}
+
+err fork_check(const struct fork_request *f, char out_entry[ID_MAX])
+{
+    AUTO_ARENA a = arena_new();
+    struct copy c = {.f = f};
+    err e = prepare(&c, a);
+    if (!e)
+        snprintf(out_entry, ID_MAX, "%s", c.at->id);
+    done(&c);
+    return e;
+}
+
 err fork_log(const struct fork_request *f, char out_entry[ID_MAX])
 {
     AUTO_ARENA a = arena_new();
     struct copy c = {.f = f};
-    TRY(log_tree_read(f->logs_dir, f->tenant, f->from, a, &c.tree));
-    c.on_path = mem_alloc(c.tree.n + 1);
-    err e = find_entry(&c);
-    if (!e)
-        e = check_entry(&c);
+    err e = prepare(&c, a);
     bool writing = !e;
     if (!e)
         e = write_log(&c);
@@ -206,7 +228,6 @@ err fork_log(const struct fork_request *f, char out_entry[ID_MAX])
     err_save(&why);
     if (e && writing)
         (void)log_remove(f->logs_dir, f->tenant, f->to); /* what failed first is what is told */
-    mem_free(c.on_path);
-    log_tree_done(&c.tree);
+    done(&c);
     return e ? err_restore(&why) : 0;
 }

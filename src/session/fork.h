@@ -12,9 +12,10 @@
 
 struct fork_request {
     const char *logs_dir, *tenant;
-    const char *from;  /* session */
-    const char *entry; /* id of one of Pi's entries; NULL = the leaf */
-    const char *to;    /* the new session, which has no log yet */
+    const char *from;       /* session */
+    const char *entry;      /* id of one of Pi's entries; NULL = the leaf */
+    const char *to;         /* the new session, which has no log yet */
+    const char *files_from; /* for the fork line: none, stopped, live */
     int64_t now_ms;
 };
 
@@ -23,5 +24,8 @@ struct fork_request {
    tool call has its result, (nothing_to_fork) when the session has none. Nothing is left behind on
    error. */
 err fork_log(const struct fork_request *f, char out_entry[ID_MAX]);
+
+/* Where the log would be forked, and whether it can be; writes nothing. */
+err fork_check(const struct fork_request *f, char out_entry[ID_MAX]);
 
 #endif

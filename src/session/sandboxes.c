@@ -249,7 +249,12 @@ err sandboxes_fork(struct sandboxes *s, const char *tenant, const char *from, co
     fill_spec(&m.sandbox.spec, tenant, session, environment_json);
     m.sandbox.spec.image[0] = 0; /* whatever that one lies on */
     snprintf(m.sandbox.from, sizeof m.sandbox.from, "%s", from);
-    TRY(parent_call(s->parent, &m, NULL));
+    struct entry *e = take_entry(s, tenant, session);
+    err failed = parent_call(s->parent, &m, NULL);
+    if (failed) {
+        drop_entry(s, e);
+        return failed;
+    }
     *out_live = m.sandbox.live;
     return 0;
 }
@@ -373,13 +378,26 @@ static err note_running(struct sandboxes *s, const char *tenant, const char *id)
     return u.state ? 0 : record_state(s, tenant, id, "running");
 }
 
+/* Somebody is at work on it right now. */
+static bool is_in_use(struct sandboxes *s, const char *session)
+{
+    AUTO_LOCK(&s->table_lock);
+    for (const struct entry *e = s->entries; e; e = e->next)
+        if (strcmp(e->session, session) == 0)
+            return e->users > 0;
+    return false;
+}
+
 static err reconcile_one(struct sandboxes *s, const char *id)
 {
     struct existence x = {.id = id};
+    bool in_use = is_in_use(s, id); /* before the look: a fork's row comes before its use ends */
     TRY(db_read(s->db, look_up, &x));
     struct sandbox_status status;
     TRY(sandboxes_measure(s, id, &status));
     const char *tenant = status.tenant;
+    if (!x.exists && in_use)
+        return 0;
     if (!x.exists) {
         log_info("destroying the sandbox %s: it has no session", id);
         return sandboxes_destroy(s, tenant, id);

@@ -26,10 +26,11 @@ err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session
 err sandboxes_fit(struct sandboxes *s, const char *environment_json);
 /* Makes the sandbox of `session` (it has none yet, and is not started) with the files of `from`: a
    session of this tenant, or a snapshot. *out_live: that one ran, and was held still for the copy.
-   E_NOT_FOUND when it has no sandbox. */
+   E_NOT_FOUND when it has no sandbox. Begins a use, which keeps a sandbox whose session has no row
+   yet from being swept away. */
 err sandboxes_fork(struct sandboxes *s, const char *tenant, const char *from, const char *session,
                    const char *environment_json, bool *out_live);
-/* Ends the use that each successful sandboxes_start began. */
+/* Ends the use that each successful sandboxes_start or sandboxes_fork began. */
 void sandboxes_release(struct sandboxes *s, const char *session);
 /* Somebody could not reach it: the next start asks the parent again. */
 void sandboxes_forget(struct sandboxes *s, const char *session);

@@ -38,7 +38,7 @@ describe("forks", { skip: serviceMissing }, () => {
         const mine = await fork(source, { title: "Copy" });
         const { resource } = mine;
         assert.deepEqual(resource.forkedFrom,
-            { sessionId: source.id, entryId: piEntries(entries).at(-1).id, filesFrom: "none" });
+            { sessionId: source.id, entryId: piEntries(entries).at(-1).id, filesFrom: "live" });
         const original = await source.get();
         assert.deepEqual([resource.title, resource.status, resource.stopReason], ["Copy", "idle", null]);
         for (const member of ["agent", "agentId", "agentVersion", "environmentId", "metadata", "vaultIds"]) {
@@ -61,7 +61,7 @@ describe("forks", { skip: serviceMissing }, () => {
             assert.equal(one.sessionId, mine.id);
             assert.ok(one.processedAt, one.type);
         });
-        assert.equal(events.at(-1).fromSessionId, source.id);
+        assert.deepEqual([events.at(-1).fromSessionId, events.at(-1).filesFrom], [source.id, "live"]);
     });
 
     test("it goes on by itself, and the other does not notice", async () => {
@@ -70,7 +70,7 @@ describe("forks", { skip: serviceMissing }, () => {
         const events = await mine.run("SAY three");
         assert.equal(textOf(events.find((one) => one.type === "agent.message")), "three");
         const said = job.model.requests.at(-1).conversation.messages.filter((one) => one.role === "user");
-        assert.equal(said.length, 3, "the model is shown what came before the fork");
+        assert.equal(said.length, 4, "the model is shown what came before the fork, and that processes are gone");
         assert.deepEqual(await source.events(), before);
         const { usage } = await mine.get();
         assert.ok(usage.inputTokens > 0);
@@ -83,6 +83,37 @@ describe("forks", { skip: serviceMissing }, () => {
         assert.deepEqual(await messages(again), await messages(mine));
     });
 
+    const run = async (session, command) => {
+        const events = await session.run(`CALL bash ${JSON.stringify({ command })} THEN SAY done`);
+        return textOf(events.find((one) => one.type === "agent.tool_result"));
+    };
+    const sandboxes = () => readdirSync(path.join(job.service.data, "sandboxes"))
+        .filter((name) => name.startsWith("sess_")).sort();
+
+    test("it has the files as they are, and its own from then on", async () => {
+        const session = await job.session();
+        await run(session, "echo one > a.txt; mkdir d; ln -s ../a.txt d/l; printf '\\0\\377' > b");
+        const first = (await session.entries()).find((one) => one.message?.role === "user");
+        await run(session, "echo two > a.txt; sleep 300 >/dev/null 2>&1 &");
+        const mine = await fork(session, { entryId: first.id });
+        assert.equal(mine.resource.forkedFrom.filesFrom, "live");
+        assert.equal(mine.resource.sandbox.state, "stopped");
+        assert.match(await run(mine, "cat d/l; od -An -tx1 b; pgrep sleep || echo no sleep"),
+            /^two\n 00 ff\nno sleep/);
+        await run(mine, "echo fork > a.txt");
+        assert.match(await run(session, "cat a.txt; pgrep sleep"), /^two\n\d+/);
+        assert.equal(mine.resource.id, (await mine.get()).id);
+        await job.service.ok("DELETE", session.path);
+        assert.match(await run(mine, "cat a.txt"), /^fork/);
+    });
+
+    test("no files are taken along when none are wanted or there are none", async () => {
+        const bare = await fork(source, { files: "none" });
+        assert.equal(bare.resource.forkedFrom.filesFrom, "none");
+        assert.match(await run(bare, "ls | wc -l"), /^0/);
+        assertProblem(await request(source, { files: "some" }), 400);
+    });
+
     test("in the middle it has what came before, and nothing of the turn after it", async () => {
         const mine = await fork(source, { entryId: withRole("assistant").id, metadata: { a: "b" } });
         assert.deepEqual(mine.resource.metadata, { a: "b" });
@@ -91,8 +122,10 @@ describe("forks", { skip: serviceMissing }, () => {
             "user.message", "session.status_run_started", "span.model_request_start", "agent.message",
             "span.model_request_end", "session.status_idle", "session.forked"]);
         await mine.run("SAY instead");
-        assert.deepEqual((await messages(mine)).map((one) => one.role),
-            ["system", "user", "assistant", "user", "assistant"]);
+        const after = await messages(mine);
+        assert.deepEqual(after.map((one) => one.role),
+            ["system", "user", "assistant", "custom", "user", "assistant"]);
+        assert.match(JSON.stringify(after[3]), /processes .* are gone/);
     });
 
     test("where a call has no result yet there is none, and the nearest place is named", async () => {
@@ -145,14 +178,16 @@ describe("forks", { skip: serviceMissing }, () => {
     });
 
     test("a repeated request makes one fork and leaves nothing else behind", async () => {
-        const before = logFiles(), options = { headers: { "idempotency-key": "fork-once" } };
+        const before = logFiles(), boxes = sandboxes(), options = { headers: { "idempotency-key": "fork-once" } };
         const first = await request(source, { title: "once" }, options);
         const again = await request(source, { title: "once" }, options);
         assert.equal(first.status, 201, first.text);
         assert.equal(again.text, first.text);
         assert.equal(logFiles(), before + 1);
+        assert.deepEqual(sandboxes(), [...boxes, first.body.id].sort());
         assertProblem(await request(source, { entryId: "nope" }), 404);
         assert.equal(logFiles(), before + 1);
+        assert.equal(sandboxes().length, boxes.length + 1);
     });
 
     test("the real SDK opens a fork's file with the same conversation", async () => {

@@ -80,8 +80,12 @@ static void check_pages(int64_t lines)
 static void check_fork(void)
 {
     char at[ID_MAX], again[ID_MAX];
-    struct fork_request f = {
-        .logs_dir = dir, .tenant = "t", .from = "s", .to = "fork", .now_ms = 1700000000000};
+    struct fork_request f = {.logs_dir = dir,
+                             .tenant = "t",
+                             .from = "s",
+                             .to = "fork",
+                             .files_from = "none",
+                             .now_ms = 1700000000000};
     err e = fork_log(&f, at);
     must(e == 0 || e == E_CONFLICT);
     if (!e) {

@@ -92,7 +92,7 @@ async function read(service, path) {
     await service.ok("GET", `${path}/messages`);
     const tree = await service.ok("GET", `${path}/tree`);
     await service.ok("POST", `${path}/fork`, { entryId: tree.data.find((node) => node.role === "user").id,
-        title: "Fork", metadata: { c: "d" } }, { headers: { "idempotency-key": "tour" } });
+        files: "copy", title: "Fork", metadata: { c: "d" } }, { headers: { "idempotency-key": "tour" } });
     for (const list of ["entries", "tree"]) {
         await service.ok("GET", `${path}/${list}?from=2&limit=3`);
     }
