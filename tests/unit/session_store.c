@@ -460,6 +460,76 @@ static void a_session_exists_in_whatever_tenant(void **state)
     assert_false(s.yes);
 }
 
+static err step_change(struct db_conn *c, struct step *s)
+{
+    AUTO_JSON change = json_loads(s->text, 0, NULL);
+    return session_change_row(c, s->tenant, s->id, change, s->yes ? "{\"id\":\"agent_2\"}" : NULL,
+                              5000);
+}
+
+static void a_change_changes_what_it_names(void **state)
+{
+    struct fixture *f = *state;
+    add(f, "sess_1", 1000);
+    struct session_row before = find(f, "sess_1");
+    struct step s = {.run = step_change, .tenant = TENANT, .id = "sess_1"};
+    s.text = "{\"title\":\"new\"}";
+    assert_int_equal(in_write(f, &s), 0);
+    assert_string_equal(find(f, "sess_1").title, "new");
+    assert_string_equal(find(f, "sess_1").metadata_json, before.metadata_json);
+    s.text = "{\"metadata\":{\"a\":\"b\"},\"title\":null}";
+    s.yes = true;
+    assert_int_equal(in_write(f, &s), 0);
+    struct session_row now = find(f, "sess_1");
+    assert_null(now.title);
+    assert_string_equal(now.metadata_json, "{\"a\":\"b\"}");
+    assert_string_equal(now.agent_json, "{\"id\":\"agent_2\"}");
+    assert_int_equal(now.updated_at_ms, 5000);
+    s.tenant = OTHER;
+    assert_int_equal(in_write(f, &s), E_NOT_FOUND);
+    s = (struct step){.run = step_delete, .tenant = TENANT, .id = "sess_1"};
+    assert_int_equal(in_write(f, &s), 0);
+    s.run = step_change;
+    s.text = "{}";
+    assert_int_equal(in_write(f, &s), E_NOT_FOUND);
+}
+
+static err step_expired(struct db_conn *c, struct step *s)
+{
+    return sessions_expired(c, s->f->a, s->number, &s->refs, &s->n);
+}
+
+static err step_forget(struct db_conn *c, struct step *s)
+{
+    return session_forget(c, s->tenant, s->id);
+}
+
+static size_t expired(struct fixture *f, int64_t before_ms)
+{
+    struct step s = {.run = step_expired, .number = before_ms};
+    assert_int_equal(in_read(f, &s), 0);
+    return s.n;
+}
+
+static void deleted_sessions_expire_and_are_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    add(f, "sess_1", 1000);
+    add(f, "sess_2", 1000);
+    assert_int_equal(expired(f, INT64_MAX), 0);
+    struct step s = {.run = step_delete, .tenant = TENANT, .id = "sess_1"};
+    assert_int_equal(in_write(f, &s), 0);
+    assert_int_equal(expired(f, INT64_MAX), 1);
+    assert_int_equal(expired(f, 1), 0);
+    s.run = step_forget;
+    s.id = "sess_2"; /* lives */
+    assert_int_equal(in_write(f, &s), 0);
+    assert_string_equal(find(f, "sess_2").status, "idle");
+    s.id = "sess_1";
+    assert_int_equal(in_write(f, &s), 0);
+    assert_int_equal(expired(f, INT64_MAX), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -478,6 +548,8 @@ int main(void)
         TEST(what_was_left_unfinished_is_found),
         TEST(sandboxes_of_idle_sessions_are_to_be_stopped),
         TEST(a_session_exists_in_whatever_tenant),
+        TEST(a_change_changes_what_it_names),
+        TEST(deleted_sessions_expire_and_are_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
