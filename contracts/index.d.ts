@@ -330,10 +330,25 @@ export type AgentReference = AgentId | {
     overrides?: AgentOverrides | null;
 };
 
+/** A file that is put into the working directory before anything runs there */
+export type ResourceCreate = {
+    type: "file";
+    fileId: FileId;
+    /** In /workspace, or relative to it; at most 1024 bytes. Left out: the file's name */
+    path?: string | null;
+};
+
+export type Resource = {
+    type: "file";
+    fileId: FileId;
+    path: string;
+};
+
 export type SessionCreate = {
     agent: AgentReference;
     environmentId: EnvironmentId;
     title?: string | null;
+    resources?: ResourceCreate[] | null;
     metadata?: Metadata;
 };
 
@@ -429,6 +444,7 @@ export type Session = {
     metadata: Metadata;
     budget: null;
     vaultIds: string[];
+    resources: Resource[];
     usage: Usage;
     sandbox: {
         provider: string;

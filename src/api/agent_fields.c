@@ -89,25 +89,9 @@ static const struct field config_fields[] = {
     {0},
 };
 
-/* Items of a list that say the same in `member`. Lists are short. */
-static void refuse_twice(struct fields *f, const json_t *list, const char *member, const char *what)
-{
-    size_t i, k;
-    json_t *one;
-    json_array_foreach(list, i, one)
-    {
-        const char *name = json_get_c(one, member);
-        for (k = 0; name && k < i; k++)
-            if (str_is(json_get_str(json_array_get(list, k), member), name)) {
-                fields_problem(f, NULL, "%s %.128s twice", what, name);
-                return;
-            }
-    }
-}
-
 static void check_configs(struct fields *f, const json_t *configs)
 {
-    refuse_twice(f, configs, "name", "configures");
+    fields_unique(f, configs, "name", "configures");
 }
 
 static const struct field config = {.kinds = FIELD_OBJECT, .members = config_fields};
@@ -197,7 +181,7 @@ static const struct field skill = {
 
 static void check_skills(struct fields *f, const json_t *list)
 {
-    refuse_twice(f, list, "skillId", "names the skill");
+    fields_unique(f, list, "skillId", "names the skill");
 }
 
 /* §19.3: no bounds on name and url beyond those of a body. */
@@ -224,7 +208,7 @@ static const struct field mcp_server = {.kinds = FIELD_OBJECT, .members = mcp_se
 
 static void check_mcp_servers(struct fields *f, const json_t *list)
 {
-    refuse_twice(f, list, "name", "names the server");
+    fields_unique(f, list, "name", "names the server");
 }
 
 /* §18.3 */
@@ -250,7 +234,7 @@ static const struct field roster_member = {.kinds = FIELD_OBJECT, .check = check
 
 static void check_roster(struct fields *f, const json_t *list)
 {
-    refuse_twice(f, list, "id", "names the agent");
+    fields_unique(f, list, "id", "names the agent");
 }
 
 static const struct field multiagent_fields[] = {

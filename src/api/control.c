@@ -191,6 +191,7 @@ static err start_sessions(struct control *c)
         .catalog = s->catalog,
         .logs_dir = c->logs_dir,
         .archive = s->archive,
+        .objects = s->objects,
         .retention_ms =
             s->config.retention_days ? (int64_t)s->config.retention_days * 86400 * 1000 : 1});
     struct broker_events events = session_manager_broker_events(s->sessions);

@@ -321,6 +321,21 @@ err fields_check(struct fields *f, const json_t *object, const struct field *tab
     return fields_result(f);
 }
 
+void fields_unique(struct fields *f, const json_t *list, const char *member, const char *what)
+{
+    size_t i, k;
+    json_t *one;
+    json_array_foreach(list, i, one)
+    {
+        const char *name = json_get_c(one, member);
+        for (k = 0; name && k < i; k++)
+            if (str_is(json_get_str(json_array_get(list, k), member), name)) {
+                fields_problem(f, NULL, "%s %.128s twice", what, name);
+                return;
+            }
+    }
+}
+
 void fields_apply(json_t *definition, const json_t *changes, const char *const *members, size_t n,
                   json_t *(*default_of)(const char *member))
 {

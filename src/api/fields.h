@@ -72,6 +72,9 @@ void fields_object(struct fields *f, const json_t *object, const struct field *t
 /* Ends a check that was begun by hand: what fields_check returns. */
 err fields_result(const struct fields *f);
 
+/* A problem when two items of a list say the same in `member`; lists are short. */
+void fields_unique(struct fields *f, const json_t *list, const char *member, const char *what);
+
 /* Sets the members of a resource that `changes` (may be NULL) has: omitted = kept, null = back to
    the default, a value = replaced whole (§6.3). All `members` are there afterwards. */
 void fields_apply(json_t *definition, const json_t *changes, const char *const *members, size_t n,

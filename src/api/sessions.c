@@ -4,13 +4,20 @@
 #include "api/agents.h"
 #include "api/environments.h"
 #include "api/fields.h"
+#include "api/file_rows.h"
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
 #include "api/stream.h"
 #include "session/manager.h"
+#include "session/staging.h"
+
+#define RESOURCES_MAX 100
+#define PATH_BYTES_MAX 1024
 
 /* What a create may say */
+
+static const char *const resource_types[] = {"file", NULL};
 
 static const struct field agent_fields[] = {
     {.name = "id", .kinds = FIELD_STRING, .required = true, .line = true, .min = 1, .max = 64},
@@ -21,6 +28,44 @@ static const struct field agent_fields[] = {
      .members = agent_override_fields},
     {0},
 };
+
+/* Beneath the working directory; a relative path starts there. */
+static void check_path(struct fields *f, const json_t *value)
+{
+    struct str path = {json_string_value(value), json_string_length(value)};
+    struct str rest = path, part;
+    bool inside = true, plain = true;
+    if (str_starts(path, STR(SANDBOX_WORKDIR "/")))
+        rest = (struct str){path.p + sizeof SANDBOX_WORKDIR, path.n - sizeof SANDBOX_WORKDIR};
+    else if (path.p[0] == '/')
+        inside = false;
+    while (inside && str_split(&rest, '/', &part))
+        plain = plain && part.n > 0 && !str_is(part, ".") && !str_is(part, "..");
+    if (!inside)
+        fields_problem(f, NULL, "must lie in " SANDBOX_WORKDIR);
+    else if (!plain)
+        fields_problem(f, NULL, "must have no empty, . or .. part");
+}
+
+static const struct field resource_fields[] = {
+    {.name = "type", .kinds = FIELD_STRING, .required = true, .one_of = resource_types},
+    {.name = "fileId", .kinds = FIELD_STRING, .required = true, .line = true, .min = 1, .max = 64},
+    {.name = "path",
+     .kinds = FIELD_STRING,
+     .nullable = true,
+     .line = true,
+     .min = 1,
+     .bytes_max = PATH_BYTES_MAX,
+     .check = check_path},
+    {0},
+};
+
+static const struct field resource = {.kinds = FIELD_OBJECT, .members = resource_fields};
+
+static void check_resources(struct fields *f, const json_t *list)
+{
+    fields_unique(f, list, "path", "names the path");
+}
 
 static const struct field create_fields[] = {
     {.name = "agent",
@@ -38,7 +83,12 @@ static const struct field create_fields[] = {
      .max = 64},
     {.name = "title", .kinds = FIELD_STRING, .nullable = true, .line = true, .min = 1, .max = 256},
     {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
-    {.name = "resources", .not_supported = "leave it out"},
+    {.name = "resources",
+     .kinds = FIELD_ARRAY,
+     .nullable = true,
+     .max = RESOURCES_MAX,
+     .item = &resource,
+     .check = check_resources},
     {.name = "vaultIds", .not_supported = "model keys come from the service's environment"},
     {.name = "budget", .not_supported = "leave it out"},
     {0},
@@ -141,6 +191,40 @@ static err resolve_environment(struct ctx *ctx, struct db_conn *c, struct sessio
     return 0;
 }
 
+/* The file as it is to be staged. Without a path it goes by its name. */
+static err resolve_resource(struct ctx *ctx, struct db_conn *c, const json_t *wanted, size_t at,
+                            json_t *list)
+{
+    struct file_row file;
+    err e = file_find(c, ctx->arena, ctx->tenant, json_get_str(wanted, "fileId"), &file);
+    TRY(at_field(ctx, e, arena_printf(ctx->arena, "/resources/%zu/fileId", at)));
+    const char *path = json_get_c(wanted, "path");
+    path = path ? path : file.name;
+    char key[OBJECT_KEY_MAX];
+    file_key(ctx->tenant, file.id, key);
+    json_t *one = json_pack("{s:s, s:s}", "type", "file", "fileId", file.id);
+    json_object_set_new(
+        one, "path",
+        json_string(path[0] == '/' ? path
+                                   : arena_printf(ctx->arena, "%s/%s", SANDBOX_WORKDIR, path)));
+    json_object_set_new(one, "key", json_string(key));
+    json_array_append_new(list, one);
+    return 0;
+}
+
+static err resolve_resources(struct ctx *ctx, struct db_conn *c, struct session_row *row)
+{
+    const json_t *wanted = json_object_get(ctx->json, "resources");
+    if (json_array_size(wanted) == 0)
+        return 0;
+    AUTO_JSON list = json_array();
+    size_t i;
+    json_t *one;
+    json_array_foreach(wanted, i, one) TRY(resolve_resource(ctx, c, one, i, list));
+    row->resources_json = json_write_arena(list, ctx->arena).p;
+    return 0;
+}
+
 err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out)
 {
     int64_t now = clock_wall_ms(ctx->clock);
@@ -159,6 +243,7 @@ err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out)
     memcpy(row.tenant, ctx->tenant, sizeof row.tenant);
     TRY(resolve_agent(ctx, c, &row));
     TRY(resolve_environment(ctx, c, &row));
+    TRY(resolve_resources(ctx, c, &row));
     *out = row;
     return 0;
 }

@@ -18,7 +18,7 @@ static const struct {
     {"output_tokens", DB_INT},   {"cache_read_tokens", DB_INT}, {"cache_creation_tokens", DB_INT},
     {"cost_usd", DB_REAL},       {"usage_estimated", DB_INT},   {"sandbox_state", DB_TEXT},
     {"created_at", DB_INT},      {"updated_at", DB_INT},        {"last_activity_at", DB_INT},
-    {"deleted_at", DB_INT},
+    {"deleted_at", DB_INT},      {"resources", DB_TEXT},
 };
 
 static const char sql_read[] =
@@ -26,7 +26,7 @@ static const char sql_read[] =
     " s.environment, s.title, s.metadata, s.budget, s.vault_ids, s.status, s.stop_reason,"
     " s.input_tokens, s.output_tokens, s.cache_read_tokens, s.cache_creation_tokens, s.cost_usd,"
     " s.usage_estimated, s.sandbox_state, s.created_at, s.updated_at, s.last_activity_at,"
-    " s.deleted_at FROM sessions s JOIN tenants t ON t.id = s.tenant_id"
+    " s.deleted_at, s.resources FROM sessions s JOIN tenants t ON t.id = s.tenant_id"
     " WHERE s.tenant_id = $1 AND s.id = $2";
 
 /* A sandbox that the row calls running is looked for by the next reconciliation. */
@@ -34,9 +34,9 @@ static const char sql_write[] =
     "INSERT INTO sessions (tenant_id, id, agent_id, agent_version, agent, environment_id,"
     " environment, title, metadata, budget, vault_ids, status, stop_reason, input_tokens,"
     " output_tokens, cache_read_tokens, cache_creation_tokens, cost_usd, usage_estimated,"
-    " sandbox_state, created_at, updated_at, last_activity_at, deleted_at)"
+    " sandbox_state, created_at, updated_at, last_activity_at, deleted_at, resources)"
     " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,"
-    " $20, $21, $22, $23, $24)"
+    " $20, $21, $22, $23, $24, $25)"
     " ON CONFLICT (tenant_id, id) DO UPDATE SET agent_id = excluded.agent_id,"
     " agent_version = excluded.agent_version, agent = excluded.agent,"
     " environment_id = excluded.environment_id, environment = excluded.environment,"
@@ -47,7 +47,8 @@ static const char sql_write[] =
     " cache_creation_tokens = excluded.cache_creation_tokens, cost_usd = excluded.cost_usd,"
     " usage_estimated = excluded.usage_estimated, sandbox_state = excluded.sandbox_state,"
     " created_at = excluded.created_at, updated_at = excluded.updated_at,"
-    " last_activity_at = excluded.last_activity_at, deleted_at = excluded.deleted_at"
+    " last_activity_at = excluded.last_activity_at, deleted_at = excluded.deleted_at,"
+    " resources = excluded.resources"
     " WHERE sessions.tenant_id = $1 AND excluded.updated_at > sessions.updated_at";
 static const char sql_tenant[] = "INSERT INTO tenants (id, name, created_at) VALUES ($1, $2, $3)"
                                  " ON CONFLICT (id) DO NOTHING";

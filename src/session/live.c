@@ -137,8 +137,8 @@ static err load(struct live *l)
         .model = id ? id : "",
         .max_running_ms = json_get_int(environment, "maxDuration", 0) * 1000});
     const char *image = json_get_c(environment, "image");
-    l->workdir_used =
-        strcmp(l->row.sandbox_state, "none") != 0 || (image && strcmp(image, "host") != 0);
+    l->workdir_used = strcmp(l->row.sandbox_state, "none") != 0 || l->row.resources_json ||
+                      (image && strcmp(image, "host") != 0);
     l->projection = l->place.projection = projection_new(l->id);
     l->log_path = log_path(l->m->logs_dir, l->tenant, l->id, l->config);
     l->stored_usage = l->row.usage;

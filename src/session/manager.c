@@ -444,7 +444,7 @@ struct session_manager *session_manager_new(const struct session_manager_options
     m->o.retention_ms = o->retention_ms ? o->retention_ms : RETENTION_MS_DEFAULT;
     m->o.unload_ms = o->unload_ms ? o->unload_ms : UNLOAD_MS_DEFAULT;
     m->hub = hub_new();
-    m->sandboxes = sandboxes_new(o->parent, o->db, o->clock);
+    m->sandboxes = sandboxes_new(o->parent, o->db, o->objects, o->clock);
     m->run_tail = &m->run_head;
     pthread_mutex_init(&m->table_lock, NULL);
     cond_init(&m->work);

@@ -27,6 +27,7 @@ struct archive;
 struct db;
 struct parent_link;
 struct catalog;
+struct objects;
 
 struct session_manager_options {
     struct db *db;
@@ -34,6 +35,7 @@ struct session_manager_options {
     struct parent_link *parent;
     struct catalog *catalog;
     const char *logs_dir;
+    struct objects *objects; /* files of resources */
     struct archive *archive; /* hears of durable lines; NULL = no copies are kept */
     unsigned executors;      /* 0 = 8 */
     int64_t retention_ms;    /* deleted sessions are purged after this (R29); 0 = 30 days */

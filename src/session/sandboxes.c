@@ -8,6 +8,7 @@
 #include "images/name.h"
 #include "sandbox/packages.h"
 #include "session/images.h"
+#include "session/staging.h"
 #include "session/store.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct entry {
 struct sandboxes {
     struct parent_link *parent;
     struct db *db;
+    struct objects *objects;
     const struct clock *clock;
     struct samples *samples;
     struct images *images;
@@ -36,12 +38,13 @@ struct sandboxes {
     struct entry *entries;
 };
 
-struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db,
+struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db, struct objects *objects,
                                 const struct clock *clock)
 {
     struct sandboxes *s = mem_alloc(sizeof *s);
     s->parent = parent;
     s->db = db;
+    s->objects = objects;
     s->clock = clock;
     s->samples = samples_new();
     s->images = images_new(parent, clock);
@@ -192,12 +195,52 @@ static err reserve(struct db_conn *c, void *arg)
 
 /* A deletion is committed before its sandbox is destroyed under the same lock: a start that comes
  * later must not make it anew. */
+static err end_locked(struct sandboxes *s, struct entry *e, enum parent_verb verb)
+{
+    struct parent_message m = {.verb = verb};
+    fill_spec(&m.sandbox.spec, e->tenant, e->session, NULL);
+    m.sandbox.grace_ms = STOP_GRACE_MS;
+    TRY(parent_call(s->parent, &m, NULL));
+    e->running = false;
+    return 0;
+}
+
+struct row_look {
+    const struct entry *e;
+    struct arena *a;
+    struct session_row row;
+};
+
+static err find_row(struct db_conn *c, void *arg)
+{
+    struct row_look *x = arg;
+    return session_find(c, x->a, x->e->tenant, str_of(x->e->session), &x->row);
+}
+
+/* A sandbox without the files it was promised is none: it is stopped again. */
+static err stage_resources(struct sandboxes *s, struct entry *e)
+{
+    AUTO_ARENA a = arena_new();
+    struct row_look x = {.e = e, .a = a};
+    TRY(db_read(s->db, find_row, &x));
+    if (x.row.resources_json == NULL)
+        return 0;
+    err failed = staging_run(s->objects, e->socket, x.row.resources_json);
+    struct err_slot why;
+    err_save(&why);
+    if (failed && end_locked(s, e, PARENT_SANDBOX_STOP))
+        log_warn("the sandbox of %s cannot be stopped: %s", e->session, err_text());
+    return failed ? err_restore(&why) : 0;
+}
+
 static err start_locked(struct sandboxes *s, struct entry *e, const struct sandbox_spec *spec)
 {
     struct reservation r = {.e = e, .now_ms = clock_wall_ms(s->clock)};
     struct err_slot why;
     TRY(db_write(s->db, reserve, &r));
     err failed = boot(s, e, spec);
+    if (!failed)
+        failed = stage_resources(s, e);
     if (!failed)
         return 0;
     err_save(&why);
@@ -286,16 +329,6 @@ static bool is_used(struct sandboxes *s, const struct entry *e)
 {
     AUTO_LOCK(&s->table_lock);
     return e->users > 1; /* the caller is one */
-}
-
-static err end_locked(struct sandboxes *s, struct entry *e, enum parent_verb verb)
-{
-    struct parent_message m = {.verb = verb};
-    fill_spec(&m.sandbox.spec, e->tenant, e->session, NULL);
-    m.sandbox.grace_ms = STOP_GRACE_MS;
-    TRY(parent_call(s->parent, &m, NULL));
-    e->running = false;
-    return 0;
 }
 
 err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session)

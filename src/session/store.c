@@ -9,7 +9,7 @@
     "id, tenant_id, agent_id, agent_version, environment_id, agent, environment, title, metadata," \
     " budget, vault_ids, status, stop_reason, input_tokens, output_tokens, cache_read_tokens,"     \
     " cache_creation_tokens, cost_usd, usage_estimated, sandbox_state, created_at, updated_at,"    \
-    " last_activity_at"
+    " last_activity_at, resources"
 
 static void copy_id(char out[ID_MAX], struct str s)
 {
@@ -26,6 +26,7 @@ static void read_row(struct db_rows *r, struct arena *a, struct session_row *out
         .metadata_json = db_text(r, 8, a),
         .budget_json = db_text(r, 9, a),
         .vault_ids_json = db_text(r, 10, a),
+        .resources_json = db_text(r, 23, a),
         .status = db_text(r, 11, a),
         .stop_reason_json = db_text(r, 12, a),
         .usage = {.input_tokens = db_int(r, 13),
@@ -50,17 +51,17 @@ err session_insert(struct db_conn *c, const struct session_row *row)
     static const char sql[] =
         "INSERT INTO sessions (tenant_id, id, agent_id, agent_version, agent, environment_id,"
         " environment, title, metadata, budget, vault_ids, status, created_at, updated_at,"
-        " last_activity_at)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+        " last_activity_at, resources)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     TRY(quota_take(c, row->tenant, QUOTA_CONCURRENT_SESSIONS, 1));
-    return db_exec(c, sql,
-                   DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id),
-                           DB_I(row->agent_version), DB_C(row->agent_json),
-                           DB_C(row->environment_id), DB_C(row->environment_json), DB_C(row->title),
-                           DB_C(row->metadata_json), DB_C(row->budget_json),
-                           DB_C(row->vault_ids_json), DB_C(row->status), DB_I(row->created_at_ms),
-                           DB_I(row->updated_at_ms), DB_I(row->last_activity_ms)),
-                   NULL);
+    return db_exec(
+        c, sql,
+        DB_ARGS(DB_C(row->tenant), DB_C(row->id), DB_C(row->agent_id), DB_I(row->agent_version),
+                DB_C(row->agent_json), DB_C(row->environment_id), DB_C(row->environment_json),
+                DB_C(row->title), DB_C(row->metadata_json), DB_C(row->budget_json),
+                DB_C(row->vault_ids_json), DB_C(row->status), DB_I(row->created_at_ms),
+                DB_I(row->updated_at_ms), DB_I(row->last_activity_ms), DB_C(row->resources_json)),
+        NULL);
 }
 
 err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
@@ -129,6 +130,16 @@ static json_t *usage_json(const struct session_usage *u)
     return j;
 }
 
+/* Where the objects lie is nobody's business outside. */
+static json_t *resources_json(const char *text)
+{
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) json_object_del(one, "key");
+    return list ? list : json_array();
+}
+
 json_t *session_row_json(const struct session_row *row)
 {
     json_t *j = json_object();
@@ -144,6 +155,7 @@ json_t *session_row_json(const struct session_row *row)
     set_parsed(j, "metadata", row->metadata_json);
     set_parsed(j, "budget", row->budget_json);
     set_parsed(j, "vaultIds", row->vault_ids_json);
+    json_object_set_new(j, "resources", resources_json(row->resources_json));
     json_object_set_new(j, "usage", usage_json(&row->usage));
     json_set_time(j, "createdAt", row->created_at_ms);
     json_set_time(j, "updatedAt", row->updated_at_ms);

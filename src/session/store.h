@@ -27,6 +27,7 @@ struct session_row {
     const char *metadata_json;    /* object */
     const char *budget_json;      /* NULL if none */
     const char *vault_ids_json;   /* array */
+    const char *resources_json;   /* array of {type, fileId, path, key}; NULL if none */
     const char *status;           /* idle running rescheduling terminated */
     const char *stop_reason_json; /* NULL before the first turn */
     const char *sandbox_state;    /* none running stopped crashed */

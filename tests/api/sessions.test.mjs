@@ -82,6 +82,7 @@ test("a session keeps the agent it was made with", async () => {
     assert.equal(read.agentVersion, 1);
 });
 
+const FILE = `file_${"0".repeat(26)}`;
 const refused = [
     ["nothing", () => ({}), ["/agent", "/environmentId"]],
     ["an unknown field", () => ({ agent: agent.id, environmentId: environment.id, x: 1 }), ["/x"]],
@@ -102,8 +103,14 @@ const refused = [
         ["/title"]],
     ["a title of 257 characters",
         () => ({ agent: agent.id, environmentId: environment.id, title: "t".repeat(257) }), ["/title"]],
-    ["resources", () => ({ agent: agent.id, environmentId: environment.id, resources: ["file_x"] }),
-        ["/resources"], "not_supported"],
+    ["resources of another type", () => ({ agent: agent.id, environmentId: environment.id,
+        resources: [{ type: "repo", fileId: FILE }] }), ["/resources/0/type"]],
+    ["resources outside the working directory", () => ({ agent: agent.id, environmentId: environment.id,
+        resources: ["/etc/passwd", "../a", "a/../../b", "/workspace", "/workspace/", "a//b", "a/", "./a", "a\nb",
+            "x".repeat(1025)].map((path) => ({ type: "file", fileId: FILE, path })) }),
+        Array.from({ length: 10 }, (_, n) => `/resources/${n}/path`)],
+    ["two resources at one path", () => ({ agent: agent.id, environmentId: environment.id,
+        resources: [1, 2].map(() => ({ type: "file", fileId: FILE, path: "a" })) }), ["/resources"]],
     ["vaults", () => ({ agent: agent.id, environmentId: environment.id, vaultIds: ["vault_x"] }),
         ["/vaultIds"], "not_supported"],
     ["a budget", () => ({ agent: agent.id, environmentId: environment.id, budget: { maxTokens: 1 } }),
@@ -121,6 +128,8 @@ test("a reference that leads nowhere is 404 and names its field", async () => {
         [{ agent: { id: agent.id, version: 3 }, environmentId: environment.id }, "/agent"],
         [{ agent: agent.id, environmentId: unknown.environment }, "/environmentId"],
         [{ agent: "x", environmentId: environment.id }, "/agent"],
+        [{ agent: agent.id, environmentId: environment.id, resources: [{ type: "file", fileId: FILE }] },
+            "/resources/0/fileId"],
     ]) {
         const problem = assertProblem(await post(body), 404);
         assert.deepEqual(problem.errors.map((error) => error.path), [path]);

@@ -54,6 +54,8 @@ const struct migration migrations_sessions[] = {
     /* R29: what is to be purged when its time is over. */
     {22, "sessions_deleted",
      "CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;"},
+    /* Files to be put into a new sandbox: [{type, fileId, path, key}]; NULL = none. */
+    {23, "sessions_resources", "ALTER TABLE sessions ADD COLUMN resources TEXT;"},
     /* How many sandboxes a tenant has running. */
     {29, "sessions_running",
      "CREATE INDEX sessions_running ON sessions (tenant_id) WHERE sandbox_state = 'running'"},

@@ -37,7 +37,10 @@ export const golden = [
 
 export default async function tour({ service, job }) {
     const agent = await job.agent({ api: "anthropic-messages" }), environment = await job.environment();
-    const both = { environmentId: environment.id, metadata: { a: "b" }, title: "Tour" };
+    const upload = ["--b", 'Content-Disposition: form-data; name="file"; filename="in.txt"', "", "in", "--b--", ""];
+    const file = await service.ok("POST", "/v1/files", upload.join("\r\n"),
+        { headers: { "content-type": "multipart/form-data; boundary=b" } });
+    const both = { resources: [{ type: "file", fileId: file.id, path: "in/a.txt" }], environmentId: environment.id, metadata: { a: "b" }, title: "Tour" };
     const key = { headers: { "idempotency-key": "tour" } };
     const made = await service.ok("POST", "/v1/sessions", { agent: agent.id, ...both }, key);
     await service.ok("POST", "/v1/sessions", { agent: { id: agent.id, version: 1, overrides: {
