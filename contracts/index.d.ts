@@ -1209,7 +1209,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/files";
         params: {  };
-        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        query: { "sessionId"?: SessionId; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
         body: undefined;
         status: 200;
         reply: Page<File>;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "api/file_outputs.h"
 #include "api/file_rows.h"
 #include "api/file_upload.h"
 #include "api/routes.h"
@@ -63,7 +64,9 @@ static err files_create(struct ctx *ctx)
 static err list_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
-    struct file_filter filter = {.has_after = ctx->page.has_after,
+    struct str session = ctx_query(ctx, "sessionId");
+    struct file_filter filter = {.session = session.p ? arena_str(ctx->arena, session).p : NULL,
+                                 .has_after = ctx->page.has_after,
                                  .ascending = ctx->page.ascending,
                                  .after_at_ms = ctx->page.after_at,
                                  .after_id = ctx->page.after_id,
@@ -77,8 +80,12 @@ static err list_in(struct db_conn *c, void *arg)
     return reply_page(ctx, list, row_key_of_created);
 }
 
+/* A session's outputs are brought up to date with the first page; the others go on from there. */
 static err files_list(struct ctx *ctx)
 {
+    struct str session = ctx_query(ctx, "sessionId");
+    if (session.p && !ctx->page.has_after)
+        TRY(file_outputs_refresh(ctx, session));
     return db_read(ctx->service->db, list_in, ctx);
 }
 
@@ -210,7 +217,7 @@ err files_sweep(struct service *service)
 ROUTES(files,
        {POST, "/v1/files", files_create, .scope = SCOPE_WRITE, .idempotent = true,
         .upload = &file_upload},
-       {GET, "/v1/files", files_list, .scope = SCOPE_READ, .list = true},
+       {GET, "/v1/files", files_list, .scope = SCOPE_READ, .list = true, .query = "sessionId"},
        {GET, "/v1/files/:id", files_get, .scope = SCOPE_READ},
        {GET, "/v1/files/:id/content", files_content, .scope = SCOPE_READ},
        {DELETE, "/v1/files/:id", files_delete, .scope = SCOPE_WRITE}, )

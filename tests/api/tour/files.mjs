@@ -18,7 +18,8 @@ export default async function tour({ service }) {
     const agent = await service.ok("POST", "/v1/agents", { name: "importer", model: { provider: "local", id: "m",
         api: "openai-completions", baseUrl: "http://127.0.0.1:9/v1" } });
     const environment = await service.ok("POST", "/v1/environments", { name: "imports" });
-    await service.ok("POST", `/v1/sessions/import?agent=${agent.id}&environmentId=${environment.id}&title=moved`,
+    const moved = await service.ok("POST", `/v1/sessions/import?agent=${agent.id}&environmentId=${environment.id}&title=moved`,
         '{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}\n',
         { headers: { "content-type": "application/jsonl", "idempotency-key": "tour-import" } });
+    await service.ok("GET", `/v1/files?sessionId=${moved.id}`);
 }

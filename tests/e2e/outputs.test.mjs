@@ -1,0 +1,75 @@
+// Deliverables (§16.6, §21): what the agent leaves in /mnt/session/outputs are files once the session is idle.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { startJob } from "../support/job.mjs";
+import { serviceMissing } from "../support/service.mjs";
+
+const bash = (command) => `CALL bash ${JSON.stringify({ command })} THEN SAY "done"`;
+
+describe("a session's outputs", { skip: serviceMissing }, () => {
+    let job;
+    let session;
+    before(async () => {
+        job = await startJob();
+        session = await job.session();
+    });
+    after(() => job?.stop());
+
+    const list = async (id = session.id) => (await job.service.ok("GET", `/v1/files?sessionId=${id}&order=asc`)).data
+        .toSorted((a, b) => a.path < b.path ? -1 : 1);
+    const content = async (file) => (await job.service.request("GET", `/v1/files/${file.id}/content`)).text;
+    const storage = async () => (await job.service.ok("GET", "/v1/tenant")).quotas.fileStorageBytes.used;
+
+    test("are none before it did anything", async () => {
+        assert.deepEqual(await list(), []);
+    });
+
+    test("are files with content, path and session; links and pipes are not", async () => {
+        await session.run(bash("cd /mnt/session/outputs && mkdir -p deep/er && echo report > report.txt"
+            + " && printf '\\0\\1' > 'deep/er/b in.dat' && ln -s /etc/passwd link && mkfifo pipe && : > empty"));
+        const files = await list();
+        assert.deepEqual(files.map(({ path, name, sizeBytes, sessionId }) => [path, name, sizeBytes, sessionId]), [
+            ["deep/er/b in.dat", "b in.dat", 2, session.id], ["empty", "empty", 0, session.id],
+            ["report.txt", "report.txt", 7, session.id]]);
+        assert.equal(await content(files[2]), "report\n");
+        assert.equal(await content(files[0]), "\0\u0001");
+        assert.equal(await storage(), 9);
+    });
+
+    test("keep their ids while they do not change; a changed one has a new id, one that is gone is gone", async () => {
+        const before = await list();
+        assert.deepEqual(await list(), before);
+        await session.run(bash("cd /mnt/session/outputs && echo longer report > report.txt && rm empty && echo new > new.txt"));
+        const now = await list();
+        assert.deepEqual(now.map(({ path }) => path), ["deep/er/b in.dat", "new.txt", "report.txt"]);
+        assert.equal(now[0].id, before[0].id);
+        assert.notEqual(now[2].id, before[2].id);
+        assert.equal(await content(now[2]), "longer report\n");
+        for (const gone of [before[1], before[2]]) {
+            assert.equal((await job.service.request("GET", `/v1/files/${gone.id}`)).status, 404);
+        }
+        assert.equal(await storage(), 2 + 4 + 14);
+        assert.equal((await job.service.ok("GET", "/v1/files")).data.length, 3);
+    });
+
+    test("wait until it is idle", async () => {
+        const stream = await session.stream({ lastEventId: "999999999" }); // only what comes
+        await session.say(bash("echo a > /mnt/session/outputs/while; sleep 3"));
+        await stream.until((frame) => frame.type === "agent.tool_use");
+        const reply = await job.service.request("GET", `/v1/files?sessionId=${session.id}`);
+        await stream.until((frame) => frame.type === "session.status_idle");
+        await stream.close();
+        assert.equal(reply.status, 409, reply.text);
+        assert.equal(reply.body.code, "session_not_idle");
+        assert.ok((await list()).some(({ path }) => path === "while"));
+    });
+
+    test("are of one session only, and outlive it", async () => {
+        const files = await list();
+        assert.deepEqual(await list((await job.session()).id), []);
+        assert.equal((await job.service.request("GET", "/v1/files?sessionId=sess_x")).status, 404);
+        await job.service.ok("DELETE", session.path);
+        assert.equal(await content(files.find(({ path }) => path === "new.txt")), "new\n");
+        assert.equal((await job.service.request("GET", `/v1/files?sessionId=${session.id}`)).status, 404);
+    });
+});
