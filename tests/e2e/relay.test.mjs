@@ -161,7 +161,8 @@ describe("the gateway relays byte for byte", { skip: gatewayMissing }, () => {
                     assert.ok(answer.head.includes(type));
                     const end = await gateway.end(provider.requests.length);
                     assert.ok(end.usage.outputTokens > 0, JSON.stringify(end));
-                    assert.equal(end.error, null, JSON.stringify(end));
+                    // What the host's reader would choke on is known, and relayed all the same.
+                    assert.ok(end.error === null || /is no JSON/.test(end.error.message), JSON.stringify(end));
                 }
             }
         }
