@@ -18,6 +18,8 @@
 
 #define IDLE_MS 600000
 #define HANDSHAKE_MS 20000
+/* A busy connection is not kept beyond this: names change what they stand for. */
+#define CONNECTION_LIFE_S 300
 #define BUFFER_MAX (64u << 10)
 #define HEADERS_MAX 200
 #define HEADER_BYTES_MAX (128u << 10)
@@ -246,6 +248,7 @@ static void set_options(struct upstream *u)
     curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_FORBID_REUSE, u->options.pool ? 0L : 1L);
+    curl_easy_setopt(c, CURLOPT_MAXLIFETIME_CONN, (long)CONNECTION_LIFE_S);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)HANDSHAKE_MS);
     if (u->options.ca_file)
         curl_easy_setopt(c, CURLOPT_CAINFO, u->options.ca_file);
