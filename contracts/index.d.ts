@@ -566,10 +566,14 @@ export type PostedEvent = {
     sessionId: SessionId;
     content?: Block[];
     deliverAs?: "followUp" | "steer";
+    requestId?: PostedBy;
 };
 
+/** X-Request-Id of the request that posted it */
+export type PostedBy = string;
+
 /** Clients must skip types that they do not know: later versions may add some. */
-export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | SessionUpdatedEvent | ModelRequestStartEvent | ModelRequestEndEvent;
+export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | SessionUpdatedEvent | ModelRequestStartEvent | ModelRequestEndEvent | SandboxStartEvent;
 
 /** What every event has. seq counts from 1 without gaps and is the id of its SSE frame; processedAt is null while a posted event waits. */
 export type EventBase = {
@@ -585,6 +589,7 @@ export type UserMessageEvent = EventBase & {
     type: "user.message";
     content: Block[];
     deliverAs?: "followUp" | "steer";
+    requestId?: PostedBy;
     /** It was withdrawn before it was processed */
     withdrawn?: true;
 };
@@ -592,6 +597,7 @@ export type UserMessageEvent = EventBase & {
 /** A client stopped the running turn */
 export type UserInterruptEvent = EventBase & {
     type: "user.interrupt";
+    requestId?: PostedBy;
 };
 
 /** What the agent said */
@@ -711,6 +717,12 @@ export type ModelRequestEndEvent = EventBase & {
         /** Asking again is no use */
         unrecoverable?: boolean;
     } | null;
+};
+
+/** The sandbox was made, started again after it was stopped, or found again after a restart of the service. It comes before the result of the first tool call that needed it */
+export type SandboxStartEvent = EventBase & {
+    type: "span.sandbox_start";
+    durationMs: number;
 };
 
 /** terminal: not tried again, the session stays usable. exhausted: tried as often as allowed. retrying: will be tried again. */
@@ -967,7 +979,7 @@ export interface Operations {
         method: "GET";
         path: "/v1/sessions";
         params: {  };
-        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "status"?: SessionStatus; "agentId"?: string; "environmentId"?: string };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "status"?: SessionStatus; "agentId"?: string; "environmentId"?: string; "requestId"?: string };
         body: undefined;
         status: 200;
         reply: Page<Session>;

@@ -102,6 +102,8 @@ export class Screen {
         this.#line(`\n${this.#bold("Try next")}
   build/pi-managed serve --data ${run.data}
       the service again, with this session in it (stop it with Ctrl-C)
+  build/pi-managed why last --data ${run.data}
+      while it runs: what happened, and how long each part took
   build/pi-managed export ${run.session.id} --data ${run.data} --output run.jsonl
       while it runs: the session's log as a file …
   build/runtime/node/bin/node build/runtime/pi/dist/bundle/cli.js --session run.jsonl

@@ -148,13 +148,14 @@ static json_t *blocks_of(json_t *content)
 }
 
 /* The event as it will stand in the log. */
-static json_t *event_of(const json_t *posted, int64_t now)
+static json_t *event_of(const json_t *posted, const char *request_id, int64_t now)
 {
     char id[ID_MAX];
     json_t *event = json_object();
     json_set_str(event, "id", str_of(id_new("evt", now, id)));
     json_set_str(event, "type", json_get_str(posted, "type"));
     json_set_time(event, "createdAt", now);
+    json_set_str(event, "requestId", str_of(request_id));
     json_t *content = json_object_get(posted, "content");
     if (content) {
         json_object_set_new(event, "content", blocks_of(content));
@@ -168,7 +169,7 @@ static err post_one(struct ctx *ctx, struct db_conn *c, const struct session_row
                     const json_t *posted, json_t *list)
 {
     int64_t now = clock_wall_ms(ctx->clock);
-    json_t *event = event_of(posted, now);
+    json_t *event = event_of(posted, ctx->request_id, now);
     json_array_append_new(list, event);
     AUTO_BUF text = {0};
     json_write(event, &text);
@@ -195,6 +196,7 @@ static err post_in(struct ctx *ctx, struct db_conn *c, void *arg)
     if (strcmp(row->status, "terminated") == 0)
         return fail_as(E_CONFLICT, "session_terminated",
                        "the session is terminated and takes no more events");
+    TRY(session_note_request(c, ctx->tenant, row->id, ctx->request_id));
     json_t *reply = json_object(), *list = json_array();
     json_object_set_new(reply, "data", list);
     err e = post_all(ctx, c, row, list);

@@ -254,6 +254,7 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     struct session_row row;
     TRY(session_fill(ctx, c, &row));
     TRY(session_insert(c, &row));
+    TRY(session_note_request(c, row.tenant, row.id, ctx->request_id));
     return reply_json(ctx, 201, session_json(ctx->service, &row));
 }
 
@@ -322,6 +323,7 @@ static err list_in(struct db_conn *c, void *arg)
         .status = filter(ctx, "status"),
         .agent_id = filter(ctx, "agentId"),
         .environment_id = filter(ctx, "environmentId"),
+        .request_id = filter(ctx, "requestId"),
         .has_after = ctx->page.has_after,
         .ascending = ctx->page.ascending,
         .after_at_ms = ctx->page.after_at,
@@ -370,6 +372,6 @@ ROUTES(sessions,
        {POST, "/v1/sessions", sessions_create, .scope = SCOPE_WRITE, .idempotent = true,
         .body_max = 512 * KB},
        {GET, "/v1/sessions", sessions_list, .scope = SCOPE_READ, .list = true,
-        .query = "status agentId environmentId"},
+        .query = "status agentId environmentId requestId"},
        {GET, "/v1/sessions/:id", sessions_get, .scope = SCOPE_READ},
        {DELETE, "/v1/sessions/:id", sessions_delete, .scope = SCOPE_WRITE, .query = "purge"}, )

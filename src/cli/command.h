@@ -47,6 +47,8 @@ struct invocation {
 int options_parse(const struct command *command, int argc, char **argv, struct invocation *out);
 /* The value given, from the environment, or the fallback; NULL if none. The option must exist. */
 const char *option_value(const struct invocation *call, const char *name);
+/* On the command line itself. */
+bool option_given(const struct invocation *call, const char *name);
 bool option_flag(const struct invocation *call, const char *name);
 void command_help(const struct command *command);
 /* Whichever of the NULL-ended names is nearest to `word`, or NULL if none is near. */
@@ -96,11 +98,13 @@ extern const struct command sandbox_tool_command;
 extern const struct command serve_command;
 extern const struct command session_create_command;
 extern const struct command session_delete_command;
+extern const struct command session_fork_command;
 extern const struct command session_get_command;
 extern const struct command session_interrupt_command;
 extern const struct command session_list_command;
 extern const struct command session_send_command;
 extern const struct command session_tail_command;
+extern const struct command session_update_command;
 extern const struct command session_withdraw_command;
 extern const struct command shell_command;
 extern const struct command tenant_create_command;

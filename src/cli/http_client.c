@@ -21,6 +21,7 @@ struct http_client {
     CURL *curl;
     struct curl_slist *headers;
     char *base_url;
+    const char *trusted; /* file; NULL: what the system trusts */
     char authorization[KEY_MAX];
 };
 
@@ -44,6 +45,11 @@ err http_client_open(const char *base_url, const char *api_key, struct http_clie
     }
     *out = c;
     return 0;
+}
+
+void http_client_trust(struct http_client *c, const char *file)
+{
+    c->trusted = file;
 }
 
 /* Wipes: one of them may hold the key. */
@@ -131,6 +137,10 @@ err http_client_refusal(long status, const struct buf *body)
 
 err http_client_unreachable(const struct http_client *c, int curl_code)
 {
+    if (curl_code == CURLE_PEER_FAILED_VERIFICATION || curl_code == CURLE_SSL_CACERT_BADFILE)
+        return fail(E_UNAVAILABLE,
+                    "%s is not trusted: %s. --ca-cert FILE names the certificate to trust",
+                    c->base_url, curl_easy_strerror((CURLcode)curl_code));
     return fail(E_UNAVAILABLE,
                 "cannot reach %s: %s. Is the service running (pi-managed serve)? PI_MANAGED_URL or "
                 "--url says where it is",
@@ -156,6 +166,8 @@ static void prepare_handle(const struct http_client *c, CURL *curl, const char *
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_TIMEOUT_S);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (c->trusted)
+        curl_easy_setopt(curl, CURLOPT_CAINFO, c->trusted);
     if (is_on_this_machine(c->base_url))
         curl_easy_setopt(curl, CURLOPT_PROXY, "");
 }

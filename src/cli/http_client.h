@@ -13,6 +13,8 @@ struct http_client;
 /* api_key may be NULL (then requests go without). */
 err http_client_open(const char *base_url, const char *api_key, struct http_client **out);
 void http_client_close(struct http_client *c); /* NULL-safe, wipes the key */
+/* For https: the certificates in this file and no others; borrowed. NULL: those of the system. */
+void http_client_trust(struct http_client *c, const char *file);
 
 /* The body of a 2xx answer is appended to *out. Otherwise the service's own words (detail, the list
    of errors, for a 5xx the request's id), with an error code that fits its status.

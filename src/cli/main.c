@@ -56,6 +56,8 @@ static const struct section {
          &session_tail_command,
          &session_interrupt_command,
          &session_withdraw_command,
+         &session_update_command,
+         &session_fork_command,
          &session_delete_command,
      }},
     {"Agents: a model, a prompt, tools",
@@ -212,6 +214,29 @@ static bool print_family(const char *word)
     return any;
 }
 
+/* Words that people type for others: a command is known by any of a row. */
+static const char *const synonyms[][4] = {
+    {"list", "ls"},    {"remove", "rm", "delete"}, {"get", "show"},
+    {"create", "new"}, {"env", "environment"},
+};
+
+static bool means(const char *name, size_t n, const char *word)
+{
+    if (strlen(word) == n && memcmp(word, name, n) == 0)
+        return true;
+    for (size_t i = 0; i < sizeof synonyms / sizeof *synonyms; i++) {
+        bool has_name = false, has_word = false;
+        for (size_t k = 0; k < 4 && synonyms[i][k]; k++) {
+            const char *one = synonyms[i][k];
+            has_name = has_name || (strlen(one) == n && memcmp(one, name, n) == 0);
+            has_word = has_word || strcmp(one, word) == 0;
+        }
+        if (has_name && has_word)
+            return true;
+    }
+    return false;
+}
+
 /* How many words of argv name the command: 1, 2, or 0 if they do not. */
 static int words_matching(const char *name, int argc, char **argv)
 {
@@ -219,10 +244,19 @@ static int words_matching(const char *name, int argc, char **argv)
     if (space == NULL)
         return strcmp(argv[0], name) == 0 ? 1 : 0;
     size_t n = (size_t)(space - name);
-    return argc > 1 && strlen(argv[0]) == n && memcmp(argv[0], name, n) == 0 &&
-                   strcmp(argv[1], space + 1) == 0
-               ? 2
-               : 0;
+    return argc > 1 && means(name, n, argv[0]) && means(space + 1, strlen(space + 1), argv[1]) ? 2
+                                                                                               : 0;
+}
+
+/* "tail" alone: session tail. */
+static const char *verb_of_family(const char *word, const char *const *names)
+{
+    for (; *names; names++) {
+        const char *space = strchr(*names, ' ');
+        if (space && strcmp(space + 1, word) == 0)
+            return *names;
+    }
+    return NULL;
 }
 
 static int unknown_command(int argc, char **argv)
@@ -239,6 +273,8 @@ static int unknown_command(int argc, char **argv)
     const char *near = nearest_name(asked, names);
     if (near == NULL)
         near = nearest_name(argv[0], names);
+    if (near == NULL)
+        near = verb_of_family(argv[0], names);
     fprintf(stderr, "pi-managed: there is no command %s%s%s%s\nSee: pi-managed --help\n", asked,
             near ? "; do you mean " : "", near ? near : "", near ? "?" : "");
     return 2;

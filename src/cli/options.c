@@ -47,7 +47,7 @@ static int distance(const char *a, const char *b)
 const char *nearest_name(const char *word, const char *const *names)
 {
     const char *best = NULL;
-    int least = 4;
+    int least = strlen(word) < 6 ? (int)strlen(word) / 2 + 1 : 4;
     for (; *names; names++) {
         int d = distance(word, *names);
         if (d < least) {
@@ -143,8 +143,9 @@ int options_parse(const struct command *command, int argc, char **argv, struct i
             return wrong(command, "options start with two dashes, not like", argv[i]);
         if (out->argument_count >= wanted_arguments(command))
             return wrong(command,
-                         command->rest ? "the command comes behind --, and this word before it:"
-                                       : "this word is one too many:",
+                         command->rest
+                             ? "the command comes behind --, and this word before it:"
+                             : "this word is one too many (a text of several words needs quotes):",
                          argv[i]);
         out->arguments[out->argument_count++] = argv[i++];
     }
@@ -175,6 +176,12 @@ const char *option_value(const struct invocation *call, const char *name)
         return call->values[i];
     const char *value = from_environment(name);
     return value ? value : call->command->options[i].fallback;
+}
+
+bool option_given(const struct invocation *call, const char *name)
+{
+    int i = find_option(call->command, name, strlen(name));
+    return i >= 0 && call->values[i];
 }
 
 bool option_flag(const struct invocation *call, const char *name)

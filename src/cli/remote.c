@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/secret.h"
+#include "cli/resource.h"
 
 #define KEY_FILE_MAX 256
 #define PAGE "limit=100"
@@ -25,8 +26,8 @@ static err find_key(struct remote *r, struct buf *out)
     err e = fd_read_file(path, KEY_FILE_MAX, out);
     if (e == E_NOT_FOUND)
         return fail(E_UNAUTHORIZED,
-                    "no API key: set PI_MANAGED_API_KEY to one (%s does not exist; pi-managed key "
-                    "create makes a key)",
+                    "no API key: set PI_MANAGED_API_KEY to the one that serve showed when it first "
+                    "started, or make another with pi-managed key create (and %s does not exist)",
                     path);
     TRY(e);
     r->key_source = "the data directory's first-key";
@@ -39,6 +40,7 @@ static err open_and_work(struct remote *r, err (*work)(struct remote *r), struct
 {
     TRY(find_key(r, key));
     TRY(http_client_open(option_value(r->call, "url"), key->p, &r->http));
+    http_client_trust(r->http, option_value(r->call, "ca-cert"));
     return work(r);
 }
 
@@ -54,12 +56,16 @@ int remote_run(const struct invocation *call, err (*work)(struct remote *r))
     return status;
 }
 
-/* A key that is refused is mended elsewhere than a request that is. */
+/* What to do about it is not in the answer. */
 static err explain(struct remote *r, err e)
 {
     if (e == E_UNAUTHORIZED)
         return fail(e, "%.300s. The key came from %s; pi-managed key create makes another",
                     err_text(), r->key_source);
+    const struct resource *resource = r->call->command->resource;
+    if (e == E_NOT_FOUND && resource && r->call->argument_count)
+        return fail(e, "%.300s (pi-managed %s list shows what there is)", err_text(),
+                    resource->noun);
     return e;
 }
 

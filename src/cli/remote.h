@@ -18,6 +18,8 @@ struct remote {
 /* Every command that uses this has these options. */
 #define REMOTE_OPTIONS                                                                             \
     {"url", "URL", "http://127.0.0.1:7433", "the running service"},                                \
+        {"ca-cert", "FILE", NULL,                                                                  \
+         "trust the certificates in it, for a service with one of its own"},                       \
     {                                                                                              \
         "data", "DIR", "./pi-managed-data",                                                        \
             "where serve wrote the first API key; PI_MANAGED_API_KEY wins"                         \

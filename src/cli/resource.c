@@ -13,6 +13,7 @@
 #define SEARCHED_MAX 1000 /* how many of the newest are looked through for what was meant */
 #define NEAR_MAX 5
 #define LABEL_COLUMNS 40
+#define BEGINNING_MIN 4 /* characters of an id */
 
 /* ---- finding ---- */
 
@@ -30,14 +31,16 @@ static err take_id(const json_t *row, char out_id[ID_MAX])
     return 0;
 }
 
-/* With or without the prefix: "agent_01M8" or "01M8". */
+/* With or without the prefix: "agent_01M8" or "01M8"; not so little that it fits by chance. */
 static bool begins_id(const struct resource *resource, const json_t *row, const char *word)
 {
-    struct str id = json_get_str(row, "id");
+    struct str id = json_get_str(row, "id"), start = str_of(word);
     size_t skip = strlen(resource->id_prefix) + 1;
-    return word[0] &&
-           (str_starts(id, str_of(word)) ||
-            (id.n > skip && str_starts((struct str){id.p + skip, id.n - skip}, str_of(word))));
+    if (id.n <= skip)
+        return false;
+    struct str bare = {id.p + skip, id.n - skip};
+    return (start.n >= skip + BEGINNING_MIN && str_starts(id, start)) ||
+           (start.n >= BEGINNING_MIN && str_starts(bare, start));
 }
 
 static bool is_called(const struct resource *resource, const json_t *row, const char *word)
@@ -134,7 +137,7 @@ err resource_find(struct remote *r, const struct resource *resource, const char 
     }
     bool last = strcmp(word, "last") == 0;
     if (resource->has_unique_label && !last) {
-        buf_printf(&path, "%s?name=", resource->path);
+        buf_printf(&path, "%s?includeArchived=true&name=", resource->path);
         remote_escape(&path, word);
         TRY(remote_list(r, path.p, 1, &rows));
         if (json_array_size(rows) == 1)

@@ -13,10 +13,24 @@ static err make_session(struct remote *r, char out_id[ID_MAX])
     return resource_find(r, &session_resource, json_get_c(session, "id"), out_id);
 }
 
+/* A session that exists keeps its agent and environment. */
+static err refuse_new_things(const struct invocation *call)
+{
+    static const char *const of_new[] = {"agent",    "env", "title",   "model",
+                                         "thinking", "api", "base-url"};
+    for (size_t i = 0; i < sizeof of_new / sizeof *of_new; i++) {
+        if (option_given(call, of_new[i]))
+            return fail(E_INVALID, "--%s is for a new session; --session names one that exists",
+                        of_new[i]);
+    }
+    return 0;
+}
+
 static err run_work(struct remote *r)
 {
     char id[ID_MAX];
     const char *old = option_value(r->call, "session");
+    TRY(old ? refuse_new_things(r->call) : 0);
     TRY(old ? resource_find(r, &session_resource, old, id) : make_session(r, id));
     fprintf(stderr, "· session %s\n", id);
     return session_say(r, id, r->call->arguments[0], false, !option_flag(r->call, "detach"));

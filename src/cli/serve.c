@@ -121,7 +121,10 @@ static err open_listener(const struct invocation *call, struct parent_options *o
 static err show_first_key(const struct service_setup *s)
 {
     if (isatty(STDOUT_FILENO)) {
-        printf("The data directory is new. This API key is shown once:\n\n    %s\n\n", s->token);
+        printf(
+            "The data directory is new. Its first API key is shown once; for commands in another "
+            "terminal:\n\n    export PI_MANAGED_API_KEY=%s\n\n",
+            s->token);
         return fflush(stdout) == 0 ? 0 : fail_errno("write to the terminal");
     }
     char path[PATH_MAX + 16], text[TOKEN_MAX + 1];

@@ -295,11 +295,8 @@ static void tell_tool_result(struct telling *t, const json_t *event)
 
 static void tell_sandbox(struct telling *t, const json_t *event)
 {
-    AUTO_BUF text = {0};
     int64_t ms = json_get_int(event, "durationMs", -1);
-    const char *provider = json_get_c(event, "provider");
-    buf_printf(&text, "started%s%s", provider ? " by " : "", provider ? provider : "");
-    set_duration(add_row(t, event, "sandbox", buf_str(&text)), ms);
+    set_duration(add_row(t, event, "sandbox", STR("ready for its first tool call")), ms);
     t->sandboxes++;
     t->sandbox_ms += ms > 0 ? ms : 0;
 }

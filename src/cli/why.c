@@ -6,10 +6,12 @@
 #include "cli/text.h"
 #include "cli/timeline.h"
 
+#define SAID_COLUMNS 120
+
 static const struct column columns[] = {
-    {"AFTER", "offsetMs", COLUMN_MS, 0},   {"TOOK", "durationMs", COLUMN_MS, 0},
-    {"COST", "costUsd", COLUMN_USD, 0},    {"WHAT", "kind", COLUMN_TEXT, 0},
-    {"DETAILS", "text", COLUMN_TEXT, 120}, {0},
+    {"AFTER", "offsetMs", COLUMN_MS, 0}, {"TOOK", "durationMs", COLUMN_MS, 0},
+    {"COST", "costUsd", COLUMN_USD, 0},  {"WHAT", "kind", COLUMN_TEXT, 0},
+    {"DETAILS", "text", COLUMN_TEXT, 0}, {0},
 };
 
 static err fetch(struct remote *r, const char *id, json_t **out_session, json_t **out_events)
@@ -94,12 +96,71 @@ static void print_totals(const json_t *totals)
     printf("%s\n", line.p);
 }
 
+/* X-Request-Id of an answer of the service: also in its errors (requestId) and its log. */
+static err find_by_request(struct remote *r, const char *word, char out_id[ID_MAX])
+{
+    AUTO_BUF path = {0};
+    AUTO_JSON rows = NULL;
+    buf_printf(&path, "%s?limit=1&requestId=", session_resource.path);
+    remote_escape(&path, word);
+    TRY(remote_list(r, path.p, 1, &rows));
+    if (json_array_size(rows))
+        return resource_find(r, &session_resource, json_get_c(json_array_get(rows, 0), "id"),
+                             out_id);
+    return fail(E_NOT_FOUND,
+                "the request %.80s made no session and spoke to none (or it is deleted); the "
+                "service's log tells what became of it: look for its requestId there",
+                word);
+}
+
+/* An id that the client chose for its request looks like anything. */
+static err find(struct remote *r, const char *word, char out_id[ID_MAX])
+{
+    if (id_valid(str_of(word), "req"))
+        return find_by_request(r, word, out_id);
+    err e = resource_find(r, &session_resource, word, out_id);
+    struct err_slot slot;
+    err_save(&slot);
+    if (e == E_NOT_FOUND && find_by_request(r, word, out_id) == 0)
+        return 0;
+    return e ? err_restore(&slot) : 0;
+}
+
+/* What the request said, among what others did. */
+static void mark_rows(const json_t *timeline, const char *request)
+{
+    const json_t *rows = json_object_get(timeline, "rows");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        const char *id = json_get_c(row, "requestId");
+        if (id && strcmp(id, request) == 0)
+            json_object_set_new(row, "kind", json_sprintf("%s <--", json_get_c(row, "kind")));
+    }
+}
+
+/* What was said is cut; what went wrong is what the person came for. */
+static void shorten_rows(const json_t *timeline)
+{
+    static const char *const whole[] = {"error", "retry", "model"};
+    const json_t *rows = json_object_get(timeline, "rows");
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        const char *kind = json_get_c(row, "kind");
+        bool keep = json_get_bool(row, "isError", false);
+        for (size_t k = 0; k < sizeof whole / sizeof *whole; k++)
+            keep = keep || strcmp(kind, whole[k]) == 0;
+        AUTO_BUF text = {0};
+        text_add_line(&text, json_get_str(row, "text"), keep ? 0 : SAID_COLUMNS);
+        json_set_str(row, "text", buf_str(&text));
+    }
+}
+
 static err why_work(struct remote *r)
 {
     char id[ID_MAX];
     AUTO_JSON session = NULL;
     AUTO_JSON events = NULL;
-    TRY(resource_find(r, &session_resource, r->call->arguments[0], id));
+    TRY(find(r, r->call->arguments[0], id));
     TRY(fetch(r, id, &session, &events));
     AUTO_JSON timeline = timeline_of(events);
     json_object_set(timeline, "session", session);
@@ -108,6 +169,8 @@ static err why_work(struct remote *r)
         return 0;
     }
     print_head(session);
+    shorten_rows(timeline);
+    mark_rows(timeline, r->call->arguments[0]);
     table_print(json_object_get(timeline, "rows"), columns);
     print_totals(json_object_get(timeline, "totals"));
     return 0;
@@ -122,11 +185,12 @@ static const struct option options[] = {OPTION_JSON, REMOTE_OPTIONS, {0}};
 
 const struct command why_command = {
     .name = "why",
-    .arguments = "SESSION",
+    .arguments = "SESSION|REQUEST_ID",
     .summary = "Tells what happened in a session: one timeline, durations, retries, cost.",
     .details =
         "Messages, model requests with tokens and price, retries, sandbox starts, tool calls "
-        "and errors;\nthe sums at the end.",
+        "and errors;\nthe sums at the end. REQUEST_ID is the X-Request-Id of an answer of the "
+        "API: what that request\nsaid is marked with <--.",
     .options = options,
     .run = run,
 };

@@ -82,13 +82,24 @@ err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct 
     return 0;
 }
 
+err session_note_request(struct db_conn *c, const char *tenant, const char *session,
+                         const char *request_id)
+{
+    static const char sql[] =
+        "INSERT INTO session_requests (tenant_id, request_id, session_id) VALUES ($1, $2, $3)"
+        " ON CONFLICT (tenant_id, request_id, session_id) DO NOTHING";
+    return db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(request_id), DB_C(session)), NULL);
+}
+
 err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                  const struct session_filter *f, struct session_row **out, size_t *out_n)
 {
     static const char head[] = "SELECT " COLUMNS " FROM sessions WHERE tenant_id = $1"
                                " AND deleted_at IS NULL"
                                " AND ($2 = '' OR status = $2) AND ($3 = '' OR agent_id = $3)"
-                               " AND ($4 = '' OR environment_id = $4)";
+                               " AND ($4 = '' OR environment_id = $4)"
+                               " AND ($8 = '' OR id IN (SELECT session_id FROM session_requests"
+                               " WHERE tenant_id = $1 AND request_id = $8))";
     static const char newest[] = " AND (created_at < $5 OR (created_at = $5 AND id < $6))"
                                  " ORDER BY created_at DESC, id DESC LIMIT $7";
     static const char oldest[] = " AND (created_at > $5 OR (created_at = $5 AND id > $6))"
@@ -101,7 +112,8 @@ err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                          DB_C(f->agent_id ? f->agent_id : ""),
                          DB_C(f->environment_id ? f->environment_id : ""),
                          DB_I(f->has_after ? f->after_at_ms : edge),
-                         DB_C(f->has_after ? f->after_id : ""), DB_I(f->limit)),
+                         DB_C(f->has_after ? f->after_id : ""), DB_I(f->limit),
+                         DB_C(f->request_id ? f->request_id : "")),
                  &r));
     struct session_row *rows = arena_alloc(a, (f->limit + 1u) * sizeof *rows);
     size_t n = 0;

@@ -41,8 +41,12 @@ err session_insert(struct db_conn *c, const struct session_row *row);
 err session_find(struct db_conn *c, struct arena *a, const char *tenant, struct str id,
                  struct session_row *out);
 
+/* Notes that the request with this id made or spoke to the session, for the filter below. */
+err session_note_request(struct db_conn *c, const char *tenant, const char *session,
+                         const char *request_id);
+
 struct session_filter {
-    const char *status, *agent_id, *environment_id; /* NULL = any */
+    const char *status, *agent_id, *environment_id, *request_id; /* NULL = any */
     bool has_after, ascending;
     int64_t after_at_ms;
     const char *after_id;

@@ -37,9 +37,16 @@ static struct job *job_new(struct live *l, const char *call, const char *name, s
 
 static err start_sandbox(struct job *j, char out_socket[108], bool *out_fresh)
 {
+    int64_t began_ms = clock_monotonic_ms(j->m->o.clock);
     TRY(sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, out_socket,
                         out_fresh));
     j->uses++;
+    if (*out_fresh)
+        manager_post_input(
+            j->m, j->session,
+            &(struct turn_input){.kind = TURN_SANDBOX_STARTED,
+                                 .number = clock_monotonic_ms(j->m->o.clock) - began_ms},
+            true);
     return 0;
 }
 

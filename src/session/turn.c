@@ -20,6 +20,7 @@ struct turn *turn_new(const struct turn_options *o)
     t->o.model = mem_strdup(o->model);
     t->known = json_object();
     t->request.hold_until_ms = -1;
+    t->sandbox_ms = -1;
     retry_reset(t);
     return t;
 }
@@ -256,6 +257,10 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
         break;
     case TURN_TOOL_RESULT:
         calls_result(&s, in);
+        break;
+    case TURN_SANDBOX_STARTED:
+        t->sandbox_ms = in->number;
+        calls_tell_sandbox(&s);
         break;
     case TURN_SANDBOX_FAILED:
         step_error(&s, in->name && in->name[0] ? in->name : "sandbox_unavailable", in->text,

@@ -30,17 +30,18 @@ struct turn_options {
 };
 
 enum turn_input_kind {
-    TURN_POSTED,         /* event: an inbox event */
-    TURN_WITHDRAW,       /* id: of a queued message */
-    TURN_HOST_OPENED,    /* ok, text; not ok: name = error code, number 1 = another host may do */
-    TURN_HOST_REPLIED,   /* name: op, ok, text: a refused op */
-    TURN_HOST_LOST,      /* text */
-    TURN_ENTRY,          /* bytes: a log line made by Pi */
-    TURN_DELTA,          /* event: envelope */
-    TURN_TOOL,           /* id: call, name, bytes: input */
-    TURN_TOOL_CANCELLED, /* id: call */
-    TURN_TOOL_UPDATE,    /* id: call, number: offset, bytes */
-    TURN_TOOL_RESULT,    /* id: call, bytes: result JSON */
+    TURN_POSTED,          /* event: an inbox event */
+    TURN_WITHDRAW,        /* id: of a queued message */
+    TURN_HOST_OPENED,     /* ok, text; not ok: name = error code, number 1 = another host may do */
+    TURN_HOST_REPLIED,    /* name: op, ok, text: a refused op */
+    TURN_HOST_LOST,       /* text */
+    TURN_ENTRY,           /* bytes: a log line made by Pi */
+    TURN_DELTA,           /* event: envelope */
+    TURN_TOOL,            /* id: call, name, bytes: input */
+    TURN_TOOL_CANCELLED,  /* id: call */
+    TURN_TOOL_UPDATE,     /* id: call, number: offset, bytes */
+    TURN_TOOL_RESULT,     /* id: call, bytes: result JSON */
+    TURN_SANDBOX_STARTED, /* number: ms that it took */
     /* name: code ("": sandbox_unavailable), text: for session.error; the call's result follows as
        TURN_TOOL_RESULT */
     TURN_SANDBOX_FAILED,

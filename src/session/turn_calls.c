@@ -226,12 +226,24 @@ static bool is_object(struct str text)
     return ok;
 }
 
+void calls_tell_sandbox(struct step *s)
+{
+    struct turn *t = s->t;
+    if (t->sandbox_ms < 0 || !t->sandbox_used)
+        return;
+    step_event(s, json_pack("{s:s, s:I}", "type", "span.sandbox_start", "durationMs",
+                            (json_int_t)t->sandbox_ms));
+    t->sandbox_ms = -1;
+}
+
 void calls_result(struct step *s, const struct turn_input *in)
 {
     struct turn *t = s->t;
     struct call *c = find_open(t, in->id);
     if (c == NULL)
         return;
+    t->sandbox_used = t->running;
+    calls_tell_sandbox(s);
     call_set_result(c, is_object(in->bytes) ? in->bytes : STR(UNREADABLE_RESULT));
     if (!calls_all_done(t)) /* Pi writes a batch's results when all are in: keep this one now */
         show_result(s, c);

@@ -148,6 +148,7 @@ void turn_finish(struct step *s, const char *stop_type)
     t->ran_ms = ran_ms(t, s->now_ms);
     t->running = t->in_run = t->aborting = t->resuming = t->settled = t->overdue = false;
     t->blocked = turn_failed_by(stop_type);
+    t->sandbox_used = false;
     AUTO_JSON reason = json_pack("{s:s}", "type", stop_type);
     AUTO_JSON idle = json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason);
     step_event(s, json_incref(idle));

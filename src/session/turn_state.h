@@ -101,7 +101,9 @@ struct turn {
     bool error_unrecoverable;
     struct queued *queue;
     struct call *calls;
-    int64_t requests; /* number of the newest */
+    int64_t sandbox_ms; /* how long its start took; -1 = told already */
+    bool sandbox_used;  /* by a call of this turn */
+    int64_t requests;   /* number of the newest */
     struct request request;
     struct retry retry;
     struct session_usage usage;
@@ -155,6 +157,9 @@ void calls_requested(struct step *s, const struct turn_input *in);
 void calls_try_start(struct step *s);
 void calls_update(struct step *s, const struct turn_input *in);
 void calls_result(struct step *s, const struct turn_input *in);
+/* A start is told once a call of the turn has come back from the sandbox: one that nobody needed,
+   in a turn without calls, is no news and would come at no certain place. */
+void calls_tell_sandbox(struct step *s);
 /* After a crash of the service a call may run although nothing says so. */
 void calls_cancel_all(struct step *s, bool after_crash);
 bool calls_all_done(const struct turn *t);

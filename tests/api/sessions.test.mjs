@@ -158,6 +158,24 @@ test("lists filter by status, agent and environment", async () => {
     assertProblem(await service.request("GET", "/v1/sessions?colour=red"), 400);
 });
 
+test("a list can be that of one request: the session it made, or spoke to", async () => {
+    const agent = await service.ok("POST", "/v1/agents", agentBody());
+    const reply = await post({ agent: agent.id, environmentId: environment.id });
+    const ids = async (request, options) => (await service.ok("GET",
+        `/v1/sessions?requestId=${encodeURIComponent(request)}`, undefined, options)).data.map((one) => one.id);
+    assert.deepEqual(await ids(reply.headers["x-request-id"]), [reply.body.id]);
+    const spoken = await service.request("POST", `/v1/sessions/${reply.body.id}/events`,
+        { body: { type: "user.interrupt" } });
+    const request = spoken.headers["x-request-id"];
+    assert.equal(spoken.body.data[0].requestId, request);
+    assert.deepEqual(await ids(request), [reply.body.id]);
+    assert.deepEqual(await ids("nobody's"), []);
+    const again = await service.request("POST", `/v1/sessions/${reply.body.id}/events`,
+        { body: { type: "user.interrupt" }, headers: { "x-request-id": request } });
+    assert.equal(again.status, 202, "an id may be used twice");
+    assert.deepEqual(await ids(request), [reply.body.id]);
+});
+
 test("paging gives each session once, also when many are created in the same millisecond", async () => {
     const mine = await service.ok("POST", "/v1/agents", agentBody());
     const made = await Promise.all(Array.from({ length: 40 }, () => create(mine.id)));

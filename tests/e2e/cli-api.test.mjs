@@ -55,6 +55,9 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         assert.match(await ok("agent", "archive", "writer"), /archived/);
         assert.doesNotMatch(await ok("agent", "list"), /writer/);
         assert.match(await ok("agent", "list", "--archived"), /writer/);
+        assert.match(await ok("agent", "get", "writer"), /^archivedAt +2/m);
+        await ok("env", "create", "anywhere");
+        await fails(/agent_archived/, "session", "create", "--agent", "writer", "--env", "anywhere");
     });
 
     test("fields from a file or standard input, and a prompt from a file", async () => {
@@ -92,7 +95,8 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         assert.equal((await json("agent", "get", "last")).id, second.id);
         await fails(/there is no agent review; do you mean .*reviewer/, "agent", "get", "review");
         await fails(/there is no agent revewer; do you mean reviewer\?/, "agent", "get", "revewer");
-        await fails(/agent_ may be any of \d+ agents: .*Give more/, "agent", "archive", "agent_");
+        await fails(/may be any of \d+ agents: .*Give more/, "agent", "archive", first.id.slice(0, 11));
+        await fails(/there is no agent agent_/, "agent", "archive", "agent_");
     });
 
     test("a session: made, spoken to, listed, shown, deleted", async () => {
@@ -111,7 +115,7 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         assert.match(await ok("session", "get", "last"), /^title +A talk$/m);
         assert.match(await ok("session", "interrupt", made.id), /interrupted/);
         assert.match(await ok("session", "delete", made.id), /deleted/);
-        await fails(/404 session_not_found/, "session", "get", made.id);
+        await fails(/404 session_not_found.*session list shows/, "session", "get", made.id);
     });
 
     test("a message that waits can be taken back", async () => {
@@ -175,6 +179,30 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         const list = await ok("session", "list", "--agent", agentId);
         assert.match(list, /turned \ufffdback/);
         assert.ok(lines(await ok("session", "list", "--agent", agentId, "--json")).some((s) => s.title === title));
+    });
+
+    test("a session gets another title, and another way to go on", async () => {
+        const { id } = await job.session();
+        assert.equal((await pm(["session", "send", id, "SAY one", "--tail"])).code, 0);
+        assert.equal((await json("session", "update", id, "--title", "Renamed")).title, "Renamed");
+        await fails(/nothing to change/, "session", "update", id);
+        const forked = await json("session", "fork", id, "--title", "Other way");
+        assert.notEqual(forked.id, id);
+        assert.equal(forked.title, "Other way");
+        const { stdout } = await pm(["session", "send", "Other way", "SAY two", "--tail"]);
+        assert.equal(stdout, "two\n");
+        await fails(/404|409|400/, "session", "fork", id, "--entry", "none");
+    });
+
+    test("other words for the same verb are understood", async () => {
+        for (const words of [["agent", "ls"], ["environment", "list"], ["agent", "show", "reviewer"]]) {
+            await ok(...words);
+        }
+        await ok("env", "new", "short-lived");
+        await ok("env", "rm", "short-lived");
+        const { code, stderr } = await pm(["run", "two", "words"]);
+        assert.equal(code, 2);
+        assert.match(stderr, /needs quotes.*words/);
     });
 
     test("a family named alone lists its verbs", async () => {

@@ -86,6 +86,9 @@ describe("run and tail", { skip: serviceMissing }, () => {
         assert.doesNotMatch(second.stderr, /made the/);
         const goesOn = await pm("run", "--session", "last", "SAY again");
         assert.equal(goesOn.stdout, "again\n");
+        const both = await pm("run", "--session", "last", "--model", "a/b", "SAY again");
+        assert.equal(both.code, 1);
+        assert.match(both.stderr, /--model is for a new session/);
         const [newest] = (await job.service.ok("GET", "/v1/sessions?limit=1")).data;
         assert.match(second.stderr, new RegExp(newest.id), "the same session");
     });

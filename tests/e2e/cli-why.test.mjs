@@ -21,7 +21,7 @@ describe("why", { skip: serviceMissing }, () => {
         const { code, stdout, stderr } = await why(session.id);
         assert.equal(code, 0, stderr);
         const order = [/message +USAGE/, /turn +turn 1 begins/, /model +request 1 to scripted\/scripted-1, first token after/,
-            /answer +I look\./, /tool +bash echo hi/, /tool +bash exit 3; failed: .*code 3/, /model +request 2 .*1000 from cache/,
+            /answer +I look\./, /tool +bash echo hi/, /tool +bash exit 3; failed: .*code 3/, /sandbox +ready for its first tool call/, /model +request 2 .*1000 from cache/,
             /answer +Done\./, /turn +turn 1 ends: end_turn/];
         let at = 0;
         for (const pattern of order) {
@@ -30,7 +30,7 @@ describe("why", { skip: serviceMissing }, () => {
             at += found;
         }
         assert.match(stdout, new RegExp(`^${session.id} {2}idle \\(end_turn\\) `));
-        assert.match(stdout, /^1 turn in .*, 2 model requests in .*, 2 tool calls in .* \(1 failed\)/m);
+        assert.match(stdout, /^1 turn in .*, 2 model requests in .*, 2 tool calls in .* \(1 failed\), 1 sandbox start in /m);
         const { usage } = await session.get();
         assert.match(stdout, new RegExp(`^\\$${usage.costUsd.toFixed(4)}: 1200 tokens in, 1000 from cache, 0 to cache, 150 out$`, "m"));
     });
@@ -62,6 +62,36 @@ describe("why", { skip: serviceMissing }, () => {
         assert.match(stdout, /model +request 1 .*failed: model_bad_request/);
         assert.match(stdout, /error +model_bad_request/);
         assert.match(stdout, /1 model request in .* \(1 failed\)/);
+    });
+
+    test("a retry is told with what it waited for", async () => {
+        const session = await job.session();
+        await session.run("FAIL 503 TIMES 1 SAY made it");
+        const { totals, rows } = JSON.parse((await why(session.id, "--json")).stdout);
+        assert.deepEqual([totals.modelRequests, totals.failedModelRequests, totals.retries], [2, 1, 1]);
+        const [retry] = rows.filter((row) => row.kind === "retry");
+        assert.ok(retry.durationMs > 0 && /attempt 2 follows/.test(retry.text), JSON.stringify(retry));
+        assert.match((await why(session.id)).stdout, /, 1 retry\b/);
+    });
+
+    test("the id of a request leads to its session, and to what it said there", async () => {
+        const session = await job.session();
+        await session.run("SAY one");
+        const reply = await job.service.request("POST", `${session.path}/events`,
+            { body: { type: "user.message", content: "SAY two" } });
+        const request = reply.headers["x-request-id"];
+        const { code, stdout, stderr } = await why(request);
+        assert.equal(code, 0, stderr);
+        assert.match(stdout, new RegExp(`^${session.id} `));
+        assert.deepEqual(stdout.match(/^.* <--.*$/gm).map((row) => / SAY two/.test(row)), [true]);
+        await job.service.ok("POST", `${session.path}/events`, { type: "user.interrupt" },
+            { headers: { "x-request-id": "my-own.id" } });
+        assert.match((await why("my-own.id")).stdout, new RegExp(`^${session.id} `));
+        const read = await job.service.request("GET", session.path);
+        const unknown = await why(read.headers["x-request-id"]);
+        assert.equal(unknown.code, 1);
+        assert.match(unknown.stderr, /made no session and spoke to none/);
+        assert.match((await why("nothing")).stderr, /there is no session nothing/);
     });
 
     test("what an agent says cannot steer the terminal", async () => {

@@ -34,14 +34,29 @@ describe("the command line", { skip: serviceMissing }, () => {
     });
     after(() => rmSync(folder, { recursive: true, force: true }));
 
-    test("--help names every command, and each has a help of its own", async () => {
+    test("--help names every command, and each has a help of its own, alike in form", async () => {
         const { code, stdout } = await run(["--help"]);
         assert.equal(code, 0);
-        for (const name of ["serve", "init", "key create", "tenant list", "doctor", "export", "version"]) {
-            assert.match(stdout, new RegExp(`^ {2}${name}`, "m"));
+        const rows = stdout.match(/^ {2}\S.*$/gm).map((row) => {
+            const [left, summary] = row.trim().split(/ {2,}/);
+            return { name: /^[a-z]+( [a-z]+)?/.exec(left)[0], summary: summary ?? left.slice(left.search(/ [A-Z][a-z]/) + 1) };
+        });
+        const names = rows.map(({ name }) => name);
+        assert.equal(new Set(names).size, names.length);
+        for (const name of ["serve", "init", "key create", "tenant list", "doctor", "run", "why", "session tail", "version"]) {
+            assert.ok(names.includes(name), name);
+        }
+        for (const { name, summary } of rows) {
+            assert.match(summary, /^[A-Z].*[^.]\.$/, `${name}: a sentence`);
             const help = await run([...name.split(" "), "--help"]);
-            assert.equal(help.code, 0);
-            assert.match(help.stdout, new RegExp(`^pi-managed ${name}`));
+            assert.equal(help.code, 0, name);
+            assert.match(help.stdout, new RegExp(`^pi-managed ${name}\\b`));
+            assert.ok(help.stdout.includes(summary), `${name}: says the same`);
+            const options = [...help.stdout.matchAll(/^ {2}(--[a-z-]+)/gm)].map(([, option]) => option);
+            assert.equal(new Set(options).size, options.length, `${name}: each option once`);
+            if (options.includes("--url") && !["shell", "export", "pull"].includes(name)) {
+                assert.ok(options.includes("--json"), `${name}: for scripts, too`);
+            }
         }
     });
 
@@ -53,6 +68,8 @@ describe("the command line", { skip: serviceMissing }, () => {
         assert.equal(option.code, 2);
         assert.match(option.stderr, /no option --lisen; do you mean --listen\?/);
         assert.equal((await run([])).code, 2);
+        assert.match((await run(["tail", "last"])).stderr, /do you mean session tail\?/);
+        assert.doesNotMatch((await run(["ps"])).stderr, /do you mean/);
     });
 
     test("init makes a data directory, once", async () => {
@@ -217,6 +234,12 @@ describe("serve", { skip: serviceMissing }, () => {
                     (response) => resolve(response.resume().statusCode)).on("error", reject);
             });
             assert.equal(await status(), 200);
+            const env = { PI_MANAGED_URL: service.url.replace("127.0.0.1", "localhost"), PI_MANAGED_API_KEY: service.apiKey };
+            const stranger = await run(["agent", "list"], { env });
+            assert.equal(stranger.code, 1);
+            assert.match(stranger.stderr, /is not trusted: .*--ca-cert FILE/);
+            const known = await run(["agent", "list", "--ca-cert", `${folder}/cert.pem`], { env });
+            assert.equal(known.code, 0, known.stderr);
             const restarted = service.waitForOutput(/control is ready[^]*control is ready/);
             process.kill(controlOf(service), "SIGKILL");
             await restarted;

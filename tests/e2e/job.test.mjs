@@ -22,7 +22,7 @@ describe("the main job", { skip: serviceMissing }, () => {
                 "user.message",
                 "session.status_run_started",
                 "span.model_request_start", "agent.tool_use", "span.model_request_end",
-                "agent.tool_result",
+                "span.sandbox_start", "agent.tool_result",
                 "span.model_request_start", "agent.message", "span.model_request_end",
                 "session.status_idle",
             ]);

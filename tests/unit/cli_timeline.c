@@ -125,6 +125,16 @@ static void parallel_calls_have_their_own_durations(void **state)
     assert_int_equal(total(t, "failedToolCalls"), 1);
 }
 
+static void the_start_of_a_sandbox_is_a_row(void **state)
+{
+    (void)state;
+    AUTO_JSON t = timeline("[{\"type\":\"span.sandbox_start\",\"durationMs\":9," AT("0.000") "}]");
+    assert_string_equal(json_get_c(row_at(t, 0), "kind"), "sandbox");
+    assert_int_equal(json_get_int(row_at(t, 0), "durationMs", -1), 9);
+    assert_int_equal(total(t, "sandboxStarts"), 1);
+    assert_int_equal(total(t, "sandboxMs"), 9);
+}
+
 static void what_a_turn_left_open_is_marked(void **state)
 {
     (void)state;
@@ -175,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_attempt_its_backoff_and_the_next_one_are_three_rows),
         cmocka_unit_test(parallel_calls_have_their_own_durations),
+        cmocka_unit_test(the_start_of_a_sandbox_is_a_row),
         cmocka_unit_test(what_a_turn_left_open_is_marked),
         cmocka_unit_test(messages_say_whether_they_wait_or_were_taken_back),
         cmocka_unit_test(nothing_and_strange_things_are_told_too),

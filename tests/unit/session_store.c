@@ -100,6 +100,11 @@ static err step_list(struct db_conn *c, struct step *s)
     return session_list(c, s->f->a, s->tenant, s->filter, &s->rows, &s->n);
 }
 
+static err step_note_request(struct db_conn *c, struct step *s)
+{
+    return session_note_request(c, s->tenant, s->id, s->text);
+}
+
 static err step_delete(struct db_conn *c, struct step *s)
 {
     return session_mark_deleted(c, s->tenant, s->id, 5000);
@@ -226,6 +231,25 @@ static void a_session_comes_back_as_it_was_made(void **state)
     assert_string_equal(row.sandbox_state, "none");
     assert_int_equal(row.created_at_ms, 1000);
     assert_int_equal(row.usage.input_tokens, 0);
+}
+
+static void a_request_leads_to_its_sessions_and_to_no_other_tenants(void **state)
+{
+    struct fixture *f = *state;
+    add(f, "sess_1", 1000);
+    add(f, "sess_2", 2000);
+    add(f, "sess_3", 3000);
+    struct step note = {.run = step_note_request, .tenant = TENANT, .id = "sess_1", .text = "r"};
+    assert_int_equal(in_write(f, &note), 0);
+    assert_int_equal(in_write(f, &note), 0); /* the same request may speak twice */
+    note.id = "sess_2";
+    assert_int_equal(in_write(f, &note), 0);
+    assert_string_equal(LIST(f, .request_id = "r", .limit = 9), "sess_2 sess_1");
+    assert_string_equal(LIST(f, .request_id = "other", .limit = 9), "");
+    struct session_filter filter = {.request_id = "r", .limit = 9};
+    struct step s = {.run = step_list, .tenant = OTHER, .filter = &filter};
+    assert_int_equal(in_read(f, &s), 0);
+    assert_int_equal(s.n, 0);
 }
 
 static void another_tenants_session_is_not_found(void **state)
@@ -537,6 +561,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_session_comes_back_as_it_was_made),
         TEST(another_tenants_session_is_not_found),
+        TEST(a_request_leads_to_its_sessions_and_to_no_other_tenants),
         TEST(a_deleted_session_is_gone_with_its_inbox),
         TEST(sessions_are_listed_in_pages),
         TEST(a_list_can_be_narrowed),

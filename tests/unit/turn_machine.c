@@ -930,6 +930,33 @@ static void a_failed_sandbox_is_an_error_and_a_result(void **state)
     assert_string_equal(tool_result(s, "a"), "> give:a");
 }
 
+static void sandbox_started(struct script *s, const char *expected)
+{
+    assert_string_equal(
+        script_step(s, (struct turn_input){.kind = TURN_SANDBOX_STARTED, .number = 7}), expected);
+}
+
+static void the_start_of_a_sandbox_is_told_before_the_first_result(void **state)
+{
+    struct script *s = *state;
+    begin_calls(s, "a b");
+    sandbox_started(s, "");
+    assert_string_equal(tool_result(s, "a"), "sandbox_start result:a > give:a");
+    assert_string_equal(tool_result(s, "b"), "> give:b");
+    sandbox_started(s, "sandbox_start"); /* it died and is there again */
+}
+
+static void the_start_of_a_sandbox_that_no_call_needed_is_not_told(void **state)
+{
+    struct script *s = *state;
+    post(s, "m1", "hi");
+    opened(s);
+    sandbox_started(s, "");
+    pi_user(s, "hi");
+    assert_string_equal(settled(s), "idle:end_turn > status:idle");
+    sandbox_started(s, "");
+}
+
 /* ---- tool calls that do not fit ---- */
 
 static void a_call_that_is_not_in_the_log_does_not_run(void **state)
@@ -1201,6 +1228,8 @@ int main(void)
         TEST(a_refused_prompt_fails_the_turn),
         TEST(a_run_that_ends_in_an_exception_is_an_error),
         TEST(a_failed_sandbox_is_an_error_and_a_result),
+        TEST(the_start_of_a_sandbox_is_told_before_the_first_result),
+        TEST(the_start_of_a_sandbox_that_no_call_needed_is_not_told),
         TEST(a_call_that_is_not_in_the_log_does_not_run),
         TEST(unknown_and_second_results_are_ignored),
         TEST(a_call_that_pi_gave_up_on_is_cancelled),

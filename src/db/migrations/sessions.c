@@ -56,6 +56,16 @@ const struct migration migrations_sessions[] = {
      "CREATE INDEX sessions_deleted ON sessions (deleted_at) WHERE deleted_at IS NOT NULL;"},
     /* Files to be put into a new sandbox: [{type, fileId, path, key}]; NULL = none. */
     {23, "sessions_resources", "ALTER TABLE sessions ADD COLUMN resources TEXT;"},
+    /* Which request (X-Request-Id) made or spoke to which session: for whoever has the one and
+       looks for the other. A client may use an id of its own more than once. */
+    {24, "session_requests",
+     "CREATE TABLE session_requests ("
+     " tenant_id TEXT NOT NULL,"
+     " request_id TEXT NOT NULL,"
+     " session_id TEXT NOT NULL,"
+     " PRIMARY KEY (tenant_id, request_id, session_id),"
+     " FOREIGN KEY (tenant_id, session_id) REFERENCES sessions (tenant_id, id) ON DELETE "
+     "CASCADE);"},
     /* How many sandboxes a tenant has running. */
     {29, "sessions_running",
      "CREATE INDEX sessions_running ON sessions (tenant_id) WHERE sandbox_state = 'running'"},

@@ -58,6 +58,7 @@ export default async function tour({ service, job }) {
 async function lists(service, agent, environment) {
     const all = `/v1/sessions?status=idle&agentId=${agent.id}&environmentId=${environment.id}&limit=1&order=desc`;
     const page = await service.ok("GET", all);
+    await service.ok("GET", "/v1/sessions?requestId=none");
     await service.ok("GET", `${all}&cursor=${encodeURIComponent(page.nextCursor)}`);
 }
 
