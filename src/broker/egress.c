@@ -303,7 +303,7 @@ static void serve_client(struct egress *e, int client)
     size_t n;
     err failed = read_head(e, client, &head, &n);
     if (!failed)
-        failed = egress_parse((struct str){head.p, n}, arena, &r);
+        failed = egress_parse((struct str){buf_str(&head).p, n}, arena, &r);
     if (!failed)
         exchange(e, client, &r, (struct str){head.p + n, head.n - n});
     else if (failed != E_CLOSED)

@@ -538,9 +538,9 @@ int64_t makers_tick(struct makers *s, int64_t now_ms)
             continue;
         }
         if (k->fd >= 0)
-            refuse(
-                s, &k->request,
-                fail(E_TIMEOUT, "the sandbox maker took more than %d s", MAKER_TIMEOUT_MS / 1000));
+            refuse(s, &k->request,
+                   fail(E_TIMEOUT, "the sandbox maker took more than %lld s",
+                        (long long)((now_ms - k->started_ms) / 1000)));
         fd_close(&k->fd);
         kill(k->pid, SIGKILL);
         k->deadline_ms = INT64_MAX;

@@ -15,8 +15,8 @@
 
 #define PARENT_FD 3
 #define PARENT_TEXT_MAX 256
-#define PARENT_IMAGE_TIMEOUT_MS (30 * 60 * 1000) /* of PARENT_IMAGE_PREPARE, once it began */
-#define PARENT_SEALED_MAX 8192                   /* a sealed credential, and what comes out of it */
+#define PARENT_IMAGE_TIMEOUT_MS 1800000 /* 30 min, of PARENT_IMAGE_PREPARE, once it began */
+#define PARENT_SEALED_MAX 8192          /* a sealed credential, and what comes out of it */
 
 enum parent_verb {
     /* role → parent, no reply: I am ready. The parent starts the next role when it hears this. */

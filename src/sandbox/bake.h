@@ -12,8 +12,8 @@
 #include "base/err.h"
 #include "sandbox/provider.h"
 
-#define BAKE_TIMEOUT_MS (25 * 60 * 1000) /* of each kind of packages, and of an import */
-#define BAKE_PROXY_PORT 3128             /* in the sandbox, on 127.0.0.1 */
+#define BAKE_TIMEOUT_MS 1500000 /* 25 min, of each kind of packages, and of an import */
+#define BAKE_PROXY_PORT 3128    /* in the sandbox, on 127.0.0.1 */
 
 struct bake_request {
     const struct sandbox_provider *provider;
