@@ -48,6 +48,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     must(depth_of(j) <= JSON_DEPTH_MAX);
     AUTO_ARENA a = arena_new();
     struct str line = json_write_arena(j, a);
+    char *theirs = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY);
+    must(theirs != NULL && str_is(line, theirs));
+    free(theirs);
     must(str_is_utf8(line));
     must(line.n == 0 || memchr(line.p, '\n', line.n) == NULL);
     AUTO_JSON again = NULL;
