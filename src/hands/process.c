@@ -6,15 +6,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define CHILD_STACK (64u << 10)
 
 /* Pids somebody will reap. Spawning happens under the mutex, so that the reaper never sees a child
    of ours before it is listed here. */
@@ -50,41 +54,105 @@ static void owned_remove(pid_t pid)
         }
 }
 
-static void add_files(posix_spawn_file_actions_t *files, const struct process_spec *spec)
+/* What the child needs while it shares our memory, until it runs the program. */
+struct birth {
+    const struct process_spec *spec;
+    const char *path; /* PATH */
+    struct rlimit processes;
+    int error; /* why it could not, or 0 */
+};
+
+/* In a sandbox our own limit of processes is that of all inside. What we start may have a few less:
+   however many there are, there is room for our threads and for a command that mends it. */
+static struct rlimit limit_of_children(void)
 {
-    const int fds[3] = {spec->in, spec->out, spec->err_fd};
-    for (int i = 0; i < 3; i++) {
-        if (spec->tty) {
-            /* The first open by a session leader makes it the controlling terminal. */
-            posix_spawn_file_actions_addopen(files, i, spec->tty, O_RDWR, 0);
-        } else if (fds[i] >= 0) {
-            posix_spawn_file_actions_adddup2(files, fds[i], i);
-        } else {
-            posix_spawn_file_actions_addopen(files, i, "/dev/null", i == 0 ? O_RDONLY : O_WRONLY,
-                                             0);
-        }
-    }
-    posix_spawn_file_actions_addclosefrom_np(files, 3);
-    posix_spawn_file_actions_addchdir_np(files, spec->cwd ? spec->cwd : "/");
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
+    getrlimit(RLIMIT_NPROC, &limit);
+    if (getpid() == 1 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur >= 2 * PROCESS_RESERVE)
+        limit.rlim_max = limit.rlim_cur -= PROCESS_RESERVE;
+    return limit;
 }
 
+static int take_descriptor(const struct process_spec *spec, int from, int to)
+{
+    /* The first open by a session leader makes a terminal the controlling one. */
+    int fd = spec->tty   ? open(spec->tty, O_RDWR)
+             : from >= 0 ? from
+                         : open("/dev/null", to == 0 ? O_RDONLY : O_WRONLY);
+    if (fd < 0)
+        return -1;
+    return fd == to ? fcntl(fd, F_SETFD, 0) : dup2(fd, to);
+}
+
+static void reset_signals(void)
+{
+    static const char defaults[64]; /* the kernel's struct: SIG_DFL is 0 */
+    for (int s = 1; s < NSIG; s++)  /* glibc's own too, which its sigaction leaves alone */
+        syscall(SYS_rt_sigaction, s, defaults, NULL, 8);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* As execvp, but what is no program is not given to a shell. Returns an errno. */
+static int run_program(const struct birth *b)
+{
+    char *const *argv = b->spec->argv;
+    char path[PATH_MAX];
+    int why = ENOENT;
+    if (strchr(argv[0], '/')) {
+        execve(argv[0], argv, b->spec->env);
+        return errno;
+    }
+    for (const char *p = b->path; argv[0][0] && p; p = strchr(p, ':') ? strchr(p, ':') + 1 : NULL) {
+        int n = (int)strcspn(p, ":");
+        if (snprintf(path, sizeof path, "%.*s%s%s", n, p, n ? "/" : "", argv[0]) >=
+            (int)sizeof path)
+            continue;
+        execve(path, argv, b->spec->env);
+        if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+            return errno;
+        if (errno == EACCES)
+            why = EACCES;
+    }
+    return why;
+}
+
+/* In the child; the parent's thread waits. */
+static int child_main(void *arg)
+{
+    struct birth *b = arg;
+    const struct process_spec *spec = b->spec;
+    const int fds[3] = {spec->in, spec->out, spec->err_fd};
+    bool ready = setsid() >= 0;
+    for (int i = 0; i < 3 && ready; i++)
+        ready = take_descriptor(spec, fds[i], i) >= 0;
+    if (ready && syscall(SYS_close_range, 3, ~0u, 0) == 0 &&
+        chdir(spec->cwd ? spec->cwd : "/") == 0 && setrlimit(RLIMIT_NPROC, &b->processes) == 0) {
+        reset_signals();
+        b->error = run_program(b);
+    } else {
+        b->error = errno;
+    }
+    _exit(127);
+}
+
+/* Under the mutex: one child at a time stands on that stack. */
 static int spawn(const struct process_spec *spec, pid_t *out_pid)
 {
-    posix_spawn_file_actions_t files;
-    posix_spawn_file_actions_init(&files);
-    add_files(&files, spec);
-    posix_spawnattr_t attr;
-    posix_spawnattr_init(&attr);
-    sigset_t none, all;
-    sigemptyset(&none);
-    memset(&all, 0xff, sizeof all); /* sigfillset leaves out glibc's own, which would be ignored */
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setflags(&attr,
-                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    int rc = posix_spawnp(out_pid, spec->argv[0], &files, &attr, spec->argv, spec->env);
-    posix_spawnattr_destroy(&attr);
-    posix_spawn_file_actions_destroy(&files);
+    static char stack[CHILD_STACK] __attribute__((aligned(64)));
+    const char *path = getenv("PATH");
+    struct birth b = {
+        .spec = spec, .path = path ? path : "/bin:/usr/bin", .processes = limit_of_children()};
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before); /* no handler of ours runs in the child */
+    pid_t pid = clone(child_main, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &b);
+    int rc = pid < 0 ? errno : b.error;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (pid > 0 && rc != 0)
+        waitpid(pid, NULL, 0);
+    *out_pid = pid;
     return rc;
 }
 

@@ -10,6 +10,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+/* Of the processes that a sandbox may have, those that only pi-hands can start. */
+#define PROCESS_RESERVE 8
+
 struct process_spec {
     char *const *argv;
     const char *cwd;     /* NULL: / */

@@ -249,6 +249,23 @@ describe("what exhausts", () => {
             assert.equal((await hello(box)).bootId, bootId);
         });
 
+    test("a plain user's sandbox has a limit of processes without any control group", { skip: !isRoot && "the others are it" }, async () => {
+        const plain = new Box({ uid: PLAIN_UID, pids: 64 });
+        try {
+            await plain.start();
+            await bringKit(plain);
+            const [{ succeeded, detail }] = await attackInside(plain, "many_processes");
+            assert.equal(succeeded, false, detail);
+            // All that may be is there and stays: only what pi-hands itself starts still runs.
+            await plain.bash("exec sh -c 'for i in $(seq 200); do sleep 600 & done'");
+            assert.match((await plain.bash("(:)")).out, /fork/);
+            await assertAlive(plain);
+            await plain.bash("exec pkill -9 sleep");
+        } finally {
+            await plain.end();
+        }
+    });
+
     test("a full disk leaves the host's alone, and room once something goes", { skip: !isRoot && "needs root" }, async () => {
         const { out } = await box.bash("for f in /workspace /root /etc /mnt/session/outputs; do head -c 40m /dev/zero >$f/full; done; "
             + "df -m --output=size,avail /workspace | tail -1");

@@ -201,6 +201,18 @@ static err become_hands(struct boot *b)
     return fail_errno("run pi-hands");
 }
 
+/* Counted per user: pi-hands and what it starts as the sandbox's root. Where that are not all
+   inside (root's sandboxes have other users) control groups hold the rest, and this keeps room for
+   pi-hands from all who stay root. Before Linux 5.14 it would count the user's processes outside
+   too. */
+static err limit_processes(const struct boot *b)
+{
+    const struct rlimit limit = {b->pids, b->pids};
+    if (b->pids == 0 || (!b->privileged && !b->counts_processes))
+        return 0;
+    return setrlimit(RLIMIT_NPROC, &limit) < 0 ? fail_errno("limit the processes") : 0;
+}
+
 /* Needs nothing of the maker. */
 static err prepare_alone(void)
 {
@@ -226,6 +238,7 @@ static err enter(struct boot *b)
         TRY(baseline_open(&b->root, -1, &b->image_fd));
     }
     TRY(become_root_inside(b->privileged));
+    TRY(limit_processes(b));
     TRY(root_enter(&b->root, mount_fd));
     TRY(null_stdio());
     TRY(confine_capabilities());
@@ -282,6 +295,7 @@ err boot_clone(struct boot *b)
 {
     TRY(boot_warm_up());
     TRY(forbid_core_dumps());
+    b->counts_processes = userns_counts_processes();
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return fail_errno("make a socket pair");

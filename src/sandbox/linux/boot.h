@@ -15,6 +15,7 @@ struct boot {
     bool privileged;
     bool trial;        /* the init ends instead of running pi-hands */
     uint32_t uid_base; /* privileged */
+    uint32_t pids;     /* processes and threads of all inside; 0: as many as control groups allow */
     /* NAME=VALUE of the image, NULL at the end; or NULL. Who the sandbox's user is stays ours. */
     const char *const *env;
     /* Before boot_go, the v2 part of the door before boot_clone: */
@@ -22,6 +23,7 @@ struct boot {
     int image_fd;  /* in the init: what baseline_open made */
     struct cgroup_door door;
     /* Made by boot_clone: */
+    bool counts_processes; /* userns_counts_processes() */
     pid_t pid;
     int pidfd, channel;
 };

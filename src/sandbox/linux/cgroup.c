@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "sandbox/linux/userns.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -215,6 +216,7 @@ void cgroup_probe(struct sandbox_caps *out)
     bool can[LIMITING];
     for (int c = 0; c < LIMITING; c++)
         can[c] = h.in_v2[c] || h.v1[c][0];
+    can[PIDS] |= userns_counts_processes();
     out->limit_memory = can[MEMORY];
     out->limit_pids = can[PIDS];
     out->limit_cpu = can[CPU];

@@ -200,15 +200,22 @@ static err record_run(const struct sandbox_place *place, pid_t pid, struct state
     return state_write_run(place->dir, run);
 }
 
+static uint32_t pids_of(const struct sandbox_spec *spec)
+{
+    return spec->pids ? spec->pids : DEFAULT_PIDS;
+}
+
 static err make_groups(const struct sandbox_spec *spec, const struct sandbox_place *place,
                        struct boot *b, struct state_run *run)
 {
     const struct cgroup_limits limits = {
         .memory_bytes = (uint64_t)sandbox_memory_mib(spec) << 20,
-        .pids = spec->pids ? spec->pids : DEFAULT_PIDS,
+        .pids = pids_of(spec),
         .cpu_milli = spec->cpu_milli,
     };
     unsigned missing = cgroup_make(spec->id, &limits, run);
+    if (userns_counts_processes())
+        missing &= ~CGROUP_NO_PIDS;
     TRY(limits_settle(spec, place, missing, spec->disk_mib > 0 && !b->root.disk, run));
     return cgroup_open(run, &b->door);
 }
@@ -252,6 +259,7 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
     TRY(limits_prepare_disk(spec, place, disk, &on_disk));
     b->privileged = userns_is_privileged();
     b->uid_base = place->uid_base;
+    b->pids = pids_of(spec);
     b->root = (struct root_plan){.fs_dir = fs_dir,
                                  .skeleton = host.root,
                                  .image = is_host(spec) ? NULL : image.rootfs,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,20 @@ bool userns_is_privileged(void)
     const uint32_t need = 1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID |
                           1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE;
     return (data[0].effective & need) == need;
+}
+
+bool userns_has_range(void)
+{
+    return false;
+}
+
+bool userns_counts_processes(void)
+{
+    struct utsname name;
+    unsigned major = 0, minor = 0;
+    return !userns_is_privileged() && !userns_has_range() && uname(&name) == 0 &&
+           sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
+           (major > 5 || (major == 5 && minor >= 14));
 }
 
 static err write_proc(pid_t pid, const char *name, const char *text)

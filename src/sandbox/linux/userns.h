@@ -12,6 +12,12 @@
 
 /* True when this process may map id ranges and mount for others: root with its capabilities. */
 bool userns_is_privileged(void);
+/* Whether a plain user's sandboxes have more than one id (subordinate ids by newuidmap). */
+bool userns_has_range(void);
+/* Whether a limit of processes (RLIMIT_NPROC) set by the init of a sandbox holds for all inside,
+   without any control group: a plain user's, where every process has the same user and the kernel
+   counts each sandbox for itself (Linux 5.14). */
+bool userns_counts_processes(void);
 /* Gives the namespace of `pid` its ids: 0…65535 → base… */
 err userns_map_range(pid_t pid, uint32_t base);
 /* Its only id, 0, is ours. */
