@@ -114,6 +114,17 @@ static void check_zones(const struct invocation *call, json_t *findings)
         add(findings, "zones", LESS, "zones are not separated by user id", "start serve as root");
 }
 
+static void check_ids(const struct sandbox_caps *caps, json_t *findings)
+{
+    if (caps->uid_range)
+        add(findings, "user ids", GOOD, "sandboxes have users of their own", NULL);
+    else
+        add(findings, "user ids", LESS,
+            "sandboxes have one user only: chown, su and apt fail in them",
+            "start as root, or: apt-get install uidmap; usermod --add-subuids 100000-165535 "
+            "--add-subgids 100000-165535 USER");
+}
+
 static json_t *check_providers(json_t *findings)
 {
     json_t *list = json_array();
@@ -132,6 +143,8 @@ static json_t *check_providers(json_t *findings)
         snprintf(text, sizeof text, "%s: %s", sandbox_providers[i]->name,
                  caps.usable ? "can be used" : "cannot be used here");
         add(findings, "sandbox", caps.usable ? GOOD : LESS, text, caps.reason);
+        if (caps.usable)
+            check_ids(&caps, findings);
     }
     if (!usable)
         add(findings, "sandboxes", NEEDED, "no sandbox provider can be used", "see above");

@@ -138,6 +138,31 @@ static void nothing_leads_to_a_network(void **state)
     must(DESTROY, &b);
 }
 
+static void other_users_are_there_where_there_are_ids(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_users", "tenant_a", 32);
+    boot(&b);
+    if (!has_range) {
+        refuse(&b, "touch f; chown 1000:1000 f", "Invalid argument");
+    } else {
+        expect(
+            &b,
+            "touch f && chown 1000:42 f && mkdir -m 700 d && chown 65534 d && stat -c %u:%g f d; "
+            "setpriv --reuid 1000 --regid 42 --clear-groups sh -c 'id -u; echo mine >f; ls d' "
+            "2>&1; true",
+            "1000:42\n65534:0\n1000\nls: cannot open directory 'd': Permission denied\n");
+        expect(&b, "setpriv --reuid 65534 --clear-groups touch d/f; id -G; ls d", "0\nf\n");
+    }
+    must(STOP, &b);
+    must(START, &b);
+    if (has_range)
+        expect(&b, "cat f; stat -c %u d/f", "mine\n65534\n");
+    assert_true(status_of(&b).disk_bytes > 0);
+    must(DESTROY, &b);
+    assert_no_trace(&b);
+}
+
 /* ---- life ---- */
 
 static void verbs_may_be_repeated(void **state)
@@ -620,7 +645,7 @@ static void the_probe_and_auto_say_usable(void **state)
     sandbox_provider_named("linux")->probe(&caps);
     if (!caps.usable)
         fail_msg("%s", caps.reason);
-    assert_int_equal(caps.uid_range, privileged);
+    assert_int_equal(caps.uid_range, has_range);
     assert_false(caps.own_kernel);
     assert_int_equal(caps.limit_disk, privileged);
     if (!caps.limit_disk)
@@ -639,6 +664,7 @@ int main(void)
         cmocka_unit_test(host_stays_out_of_sight),
         cmocka_unit_test(privilege_cannot_be_had),
         cmocka_unit_test(nothing_leads_to_a_network),
+        cmocka_unit_test(other_users_are_there_where_there_are_ids),
         cmocka_unit_test(verbs_may_be_repeated),
         cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
         cmocka_unit_test(changes_are_told_against_the_image),

@@ -55,6 +55,7 @@ static char runtime[112]; /* holds rg */
 static char images[112];  /* the image store */
 static char folder[112];  /* of sandboxes */
 static bool privileged;
+static bool has_range;  /* of ids in each sandbox */
 static bool plain_root; /* DATA lies where no overlay can be */
 
 struct box {
@@ -329,6 +330,7 @@ static int run_group(const char *who, const struct CMUnitTest *tests, size_t n)
     char name[96];
     snprintf(name, sizeof name, "%s (%s)", suite->name, who);
     privileged = userns_is_privileged();
+    has_range |= privileged;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);
     destroy_all();
@@ -342,18 +344,74 @@ static int run_all(const char *who)
     return run_group(who, suite->tests, suite->count);
 }
 
-static int run_plain_user(void)
+static int become_plain_user(void)
 {
     if (setgroups(0, NULL) < 0 || setgid(PLAIN_UID) < 0 || setuid(PLAIN_UID) < 0)
+        return -1;
+    return prctl(PR_SET_DUMPABLE, 1); /* as an ordinary program of that user is */
+}
+
+static int run_as_plain_user(const char *who)
+{
+    if (become_plain_user() < 0)
         return 99;
-    prctl(PR_SET_DUMPABLE, 1); /* as an ordinary program of that user is */
     struct sandbox_caps caps;
     sandbox_provider_named("linux")->probe(&caps);
     if (!caps.usable) {
         print_message("[   NOTE   ] plain user not tested: %s\n", caps.reason);
         return 0;
     }
-    return run_all("a plain user");
+    assert_int_equal(caps.uid_range, has_range);
+    return run_all(who);
+}
+
+static int run_plain_user(void)
+{
+    return run_as_plain_user("a plain user");
+}
+
+/* In place of the file, for this mount namespace. */
+static bool add_line(const char *path, const char *line)
+{
+    char copy[160], command[512];
+    snprintf(copy, sizeof copy, "%s/%s", data, strrchr(path, '/') + 1);
+    snprintf(command, sizeof command, "cp %s %s && echo '%s' >>%s", path, copy, line, copy);
+    return system(command) == 0 && mount(copy, path, NULL, MS_BIND, NULL) == 0;
+}
+
+static bool give_subordinate_ids(void)
+{
+    char user[64], uids[64], gids[64];
+    snprintf(user, sizeof user, "person:x:%d:%d::/:/bin/sh", PLAIN_UID, PLAIN_UID);
+    snprintf(uids, sizeof uids, "person:%u:65536", UID_BASE + 100 * USERNS_IDS);
+    snprintf(gids, sizeof gids, "%d:%u:65536", PLAIN_UID, UID_BASE + 200 * USERNS_IDS);
+    if (access("/usr/bin/newuidmap", X_OK) < 0 || access("/etc/subuid", F_OK) < 0 ||
+        access("/etc/subgid", F_OK) < 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || !add_line("/etc/passwd", user) ||
+        !add_line("/etc/subuid", uids) || !add_line("/etc/subgid", gids)) {
+        print_message("[   NOTE   ] subordinate ids not tested: is uidmap installed?\n");
+        return false;
+    }
+    return true;
+}
+
+/* One whom an administrator gave subordinate ids. */
+static int run_plain_user_with_ids(void)
+{
+    if (!give_subordinate_ids())
+        return 0;
+    has_range = true;
+    return run_as_plain_user("a plain user with subordinate ids");
+}
+
+/* The same, but the tool refuses to give them: one id is left. */
+static int run_plain_user_refused(void)
+{
+    if (!give_subordinate_ids() ||
+        mount("/bin/false", "/usr/bin/newuidmap", NULL, MS_BIND, NULL) < 0 ||
+        become_plain_user() < 0)
+        return 0;
+    return run_group("a plain user, newuidmap refuses", suite->of_v1, suite->of_v1_count);
 }
 
 /* On an overlay, which no overlay accepts as its upper layer: as in a container. */
@@ -412,7 +470,9 @@ static int run_suite(const struct suite *s)
     suite = s;
     int failed = in_child(run_here, geteuid());
     if (geteuid() == 0)
-        failed += in_child(run_plain_user, PLAIN_UID) + in_child(run_without_overlay, 0) +
+        failed += in_child(run_plain_user, PLAIN_UID) +
+                  in_child(run_plain_user_with_ids, PLAIN_UID) +
+                  in_child(run_plain_user_refused, PLAIN_UID) + in_child(run_without_overlay, 0) +
                   in_child(run_without_v2, 0);
     return failed;
 }

@@ -107,7 +107,7 @@ static void probe_disk(bool privileged, struct sandbox_caps *caps)
 static void probe_here(struct sandbox_caps *out)
 {
     bool privileged = userns_is_privileged();
-    struct sandbox_caps caps = {.uid_range = privileged};
+    struct sandbox_caps caps = {.uid_range = privileged || userns_range_works()};
     cgroup_probe(&caps);
     probe_disk(privileged, &caps);
     if (trial(privileged)) {

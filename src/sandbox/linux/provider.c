@@ -431,6 +431,8 @@ static err linux_destroy(const struct sandbox_spec *spec, const struct sandbox_p
         return e == E_NOT_FOUND ? 0 : e;
     TRY(stop_locked(spec, place, 0));
     TRY(image_release(place->images, spec->id));
+    uint64_t none; /* some of the files may belong to other ids of ours */
+    TRY(userns_call(remove_files, (void *)(uintptr_t)place->dir, &none));
     return tree_remove(place->dir);
 }
 

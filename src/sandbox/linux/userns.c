@@ -1,18 +1,24 @@
 #include "sandbox/linux/userns.h"
 
+#include "base/buf.h"
 #include "base/fd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <pwd.h>
 #include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define SUB_IDS_FILE_MAX (1u << 20)
+#define SUB_IDS_LEAST 1000 /* fewer do not reach the users that packages bring */
 
 bool userns_is_privileged(void)
 {
@@ -25,9 +31,98 @@ bool userns_is_privileged(void)
     return (data[0].effective & need) == need;
 }
 
+/* ---- subordinate ids ---- */
+
+#define NEWUIDMAP "/usr/bin/newuidmap"
+#define NEWGIDMAP "/usr/bin/newgidmap"
+
+/* Ids that an administrator gave this user, beside his own. */
+struct sub_ids {
+    uint32_t first, count; /* count 0: none */
+};
+
+/* Lines "user:first:count", user by name or number. */
+static struct sub_ids find_sub_ids(const char *path, const char *name)
+{
+    char number[16];
+    AUTO_BUF text = {0};
+    struct sub_ids none = {0};
+    snprintf(number, sizeof number, "%u", (unsigned)geteuid());
+    if (fd_read_file(path, SUB_IDS_FILE_MAX, &text))
+        return none;
+    struct str rest = buf_str(&text), line, user, first, count;
+    while (str_split(&rest, '\n', &line)) {
+        uint64_t f, n;
+        if (!str_split(&line, ':', &user) || !str_split(&line, ':', &first) ||
+            !str_split(&line, ':', &count) || !(str_is(user, name) || str_is(user, number)) ||
+            !str_to_u64(first, &f) || !str_to_u64(count, &n) || f == 0 || n < SUB_IDS_LEAST ||
+            f > UINT32_MAX || f + n > UINT32_MAX)
+            continue;
+        return (struct sub_ids){(uint32_t)f, n < USERNS_IDS ? (uint32_t)n : USERNS_IDS - 1};
+    }
+    return none;
+}
+
+/* Both or none; looked for once. The tools themselves check again, and may refuse. */
+static bool find_ranges(struct sub_ids *uids, struct sub_ids *gids)
+{
+    const struct passwd *user = getpwuid(geteuid());
+    if (!user || access(NEWUIDMAP, X_OK) < 0 || access(NEWGIDMAP, X_OK) < 0)
+        return false;
+    *uids = find_sub_ids("/etc/subuid", user->pw_name);
+    *gids = find_sub_ids("/etc/subgid", user->pw_name);
+    return uids->count > 0 && gids->count > 0;
+}
+
+static err run_map_tool(const char *tool, pid_t pid, uint32_t own, struct sub_ids ids)
+{
+    char texts[4][16];
+    const uint32_t numbers[4] = {(uint32_t)pid, own, ids.first, ids.count};
+    for (size_t i = 0; i < 4; i++)
+        snprintf(texts[i], sizeof texts[i], "%u", numbers[i]);
+    char *argv[] = {
+        (char *)(uintptr_t)tool, texts[0], "0", texts[1], "1", "1", texts[2], texts[3], NULL};
+    char *none[] = {NULL};
+    pid_t child;
+    int status = 0, failed = posix_spawn(&child, tool, NULL, NULL, argv, none);
+    if (failed)
+        return fail(E_UNAVAILABLE, "run %s: %s", tool, strerror(failed));
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR)
+            return fail_errno("wait for %s", tool);
+    }
+    return status == 0 ? 0 : fail(E_UNAVAILABLE, "%s refused (wait status %d)", tool, status);
+}
+
+static struct {
+    bool looked, found;
+    struct sub_ids uids, gids;
+} range; /* of this process's user; one thread */
+
 bool userns_has_range(void)
 {
-    return false;
+    if (!range.looked)
+        range.found = geteuid() != 0 && find_ranges(&range.uids, &range.gids);
+    range.looked = true;
+    return range.found;
+}
+
+/* As it will be done for a sandbox. */
+static err map_trial(void *arg, uint64_t *out)
+{
+    (void)arg;
+    AUTO_BUF map = {0};
+    *out = 0;
+    TRY(fd_read_file("/proc/self/uid_map", 4096, &map));
+    for (size_t i = 0; i < map.n; i++)
+        *out += map.p[i] == '\n';
+    return 0;
+}
+
+bool userns_range_works(void)
+{
+    uint64_t lines = 0;
+    return userns_has_range() && userns_call(map_trial, NULL, &lines) == 0 && lines == 2;
 }
 
 bool userns_counts_processes(void)
@@ -63,6 +158,9 @@ err userns_map_range(pid_t pid, uint32_t base)
 err userns_map_self(pid_t pid)
 {
     char map[64];
+    /* Where the tool refuses, whatever the files say, there is still the one id. */
+    if (userns_has_range() && run_map_tool(NEWUIDMAP, pid, geteuid(), range.uids) == 0)
+        return run_map_tool(NEWGIDMAP, pid, getegid(), range.gids);
     TRY(write_proc(pid, "setgroups",
                    "deny")); /* the kernel's condition for a plain user's gid map */
     snprintf(map, sizeof map, "0 %u 1", (unsigned)geteuid());

@@ -12,15 +12,18 @@
 
 /* True when this process may map id ranges and mount for others: root with its capabilities. */
 bool userns_is_privileged(void);
-/* Whether a plain user's sandboxes have more than one id (subordinate ids by newuidmap). */
+/* Whether a plain user's sandboxes are to have more than one id: his subordinate ones (/etc/subuid,
+   /etc/subgid), given by newuidmap and newgidmap. All his sandboxes have the same. */
 bool userns_has_range(void);
+/* The same, tried out. */
+bool userns_range_works(void);
 /* Whether a limit of processes (RLIMIT_NPROC) set by the init of a sandbox holds for all inside,
    without any control group: a plain user's, where every process has the same user and the kernel
    counts each sandbox for itself (Linux 5.14). */
 bool userns_counts_processes(void);
 /* Gives the namespace of `pid` its ids: 0…65535 → base… */
 err userns_map_range(pid_t pid, uint32_t base);
-/* Its only id, 0, is ours. */
+/* 0 is ours; the others are those subordinate to us, if we have any. */
 err userns_map_self(pid_t pid);
 /* Runs `fn` as root over the files of sandboxes: as root in this process; as a plain user in a
    child, in a user namespace with the ids that his sandboxes have. Returns what `fn` did; of what
