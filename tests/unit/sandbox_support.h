@@ -191,6 +191,20 @@ __attribute__((unused)) static struct state_init init_of(const struct box *b)
     return run.init;
 }
 
+/* Whether one of its control groups has this file: what the kernel counts differs. */
+__attribute__((unused)) static bool groups_have(const struct box *b, const char *file)
+{
+    struct state_run run;
+    char path[STATE_PATH_MAX + 64];
+    assert_int_equal(state_read_run(b->dir, &run), 0);
+    for (unsigned i = 0; i < run.cgroup_count; i++) {
+        snprintf(path, sizeof path, "%s/%s", run.cgroups[i], file);
+        if (access(path, F_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* ---- commands inside ---- */
 
 struct ran {
@@ -320,7 +334,8 @@ static void destroy_all(void)
 struct suite {
     const char *name;
     const struct CMUnitTest *tests, *of_v1; /* of_v1: again without control groups of version 2 */
-    size_t count, of_v1_count;
+    const struct CMUnitTest *few;           /* where it only matters that they work */
+    size_t count, of_v1_count, few_count;
 };
 
 static const struct suite *suite;
@@ -414,6 +429,59 @@ static int run_plain_user_refused(void)
     return run_group("a plain user, newuidmap refuses", suite->of_v1, suite->of_v1_count);
 }
 
+/* Mounts below /usr, which a user namespace may not take apart. */
+static int run_plain_user_with_mounts(void)
+{
+    if (suite->few_count == 0 || unshare(CLONE_NEWNS) < 0 ||
+        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("more", "/usr/local", "tmpfs", 0, "mode=755") < 0 ||
+        system("mkdir -m 755 /usr/local/bin && cp /bin/true /usr/local/bin/more") != 0 ||
+        become_plain_user() < 0)
+        return 0;
+    return run_group("a plain user, mounts below /usr", suite->few, suite->few_count);
+}
+
+/* A control group of version 2 that the user may manage, as systemd delegates it, with us in a leaf
+   of it. */
+static bool delegate_group(char out[STATE_PATH_MAX])
+{
+    const char *top = access("/sys/fs/cgroup/cgroup.controllers", F_OK) == 0
+                          ? "/sys/fs/cgroup"
+                          : "/sys/fs/cgroup/unified";
+    char command[5 * STATE_PATH_MAX];
+    snprintf(out, STATE_PATH_MAX, "%s/pm-test-%d", top, (int)getpid());
+    snprintf(command, sizeof command,
+             "cd %s && for c in memory pids cpu; do echo +$c >cgroup.subtree_control; done; "
+             "mkdir -p %s/leaf && cd %s && chown %d . leaf cgroup.procs cgroup.subtree_control "
+             "leaf/cgroup.procs && echo %d >leaf/cgroup.procs",
+             top, out, out, PLAIN_UID, (int)getpid());
+    return system(command) == 0;
+}
+
+static int run_plain_user_with_group(void)
+{
+    char group[STATE_PATH_MAX];
+    fflush(NULL);
+    pid_t pid = fork(); /* this one stays behind, to remove the group */
+    if (pid == 0)
+        _exit(delegate_group(group) && become_plain_user() == 0
+                  ? run_group("a plain user, a delegated control group", suite->of_v1,
+                              suite->of_v1_count)
+                  : 0);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    snprintf(group, sizeof group, "/sys/fs/cgroup/unified/pm-test-%d", (int)pid);
+    if (access(group, F_OK) < 0)
+        snprintf(group, sizeof group, "/sys/fs/cgroup/pm-test-%d", (int)pid);
+    if (access(group, F_OK) == 0) {
+        char leaf[STATE_PATH_MAX + 8];
+        snprintf(leaf, sizeof leaf, "%s/leaf", group);
+        assert_int_equal(rmdir(leaf), 0);
+        assert_int_equal(rmdir(group), 0); /* and nothing of the sandboxes is left in it */
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 99;
+}
+
 /* On an overlay, which no overlay accepts as its upper layer: as in a container. */
 static int run_without_overlay(void)
 {
@@ -472,8 +540,10 @@ static int run_suite(const struct suite *s)
     if (geteuid() == 0)
         failed += in_child(run_plain_user, PLAIN_UID) +
                   in_child(run_plain_user_with_ids, PLAIN_UID) +
-                  in_child(run_plain_user_refused, PLAIN_UID) + in_child(run_without_overlay, 0) +
-                  in_child(run_without_v2, 0);
+                  in_child(run_plain_user_refused, PLAIN_UID) +
+                  in_child(run_plain_user_with_mounts, PLAIN_UID) +
+                  in_child(run_plain_user_with_group, PLAIN_UID) +
+                  in_child(run_without_overlay, 0) + in_child(run_without_v2, 0);
     return failed;
 }
 
