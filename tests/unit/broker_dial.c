@@ -360,6 +360,42 @@ static void an_allowed_address_is_connected_to(void **state)
     dial_guard_free(g);
 }
 
+/* For a connection that was kept: what may be reached can have changed for its URL. */
+static void a_peer_is_judged_again(void **state)
+{
+    (void)state;
+    int port, fd = -1;
+    AUTO_FD listener = listen_loopback(&port);
+    struct dial_guard *open, *shut;
+    assert_int_equal(dial_guard_new("127.0.0.1,models.test", &open), 0);
+    assert_int_equal(dial_guard_new(NULL, &shut), 0);
+    struct dial_url here = {"http", "127.0.0.1", port, "/"};
+    struct dial_url named = {"https", "models.test", 443, "/"};
+    assert_int_equal(dial_connect(open, DIAL_MODEL, &here, 5000, -1, &fd), 0);
+    assert_true(dial_peer_allowed(open, DIAL_MODEL, &here, fd));
+    assert_true(dial_peer_allowed(open, DIAL_MODEL, &named, fd));
+    assert_false(dial_peer_allowed(shut, DIAL_MODEL, &here, fd));
+    assert_false(dial_peer_allowed(shut, DIAL_MODEL, &named, fd));      /* a loopback peer */
+    assert_false(dial_peer_allowed(open, DIAL_MODEL, &here, listener)); /* connected to nobody */
+    close(fd);
+    dial_guard_free(open);
+    dial_guard_free(shut);
+}
+
+/* A lookup that nobody waits for ends by itself, and what it holds goes with it. */
+static void a_lookup_can_be_given_up(void **state)
+{
+    (void)state;
+    struct dial_answers answers;
+    AUTO_FD wake = eventfd(1, EFD_CLOEXEC);
+    for (int i = 0; i < 3; i++) {
+        err e = dial_resolve("nobody.invalid", 443, 60000, wake, &answers);
+        assert_true(e == E_CLOSED || e == E_UNAVAILABLE); /* it may have failed already */
+        e = dial_resolve("nobody.invalid", 443, 0, -1, &answers);
+        assert_int_equal(e, E_UNAVAILABLE);
+    }
+}
+
 /* 192.0.2.1 swallows packets where there is a route at all; where there is none the error comes at
  * once. */
 static void connecting_can_be_given_up(void **state)
@@ -391,6 +427,8 @@ int main(void)
         cmocka_unit_test(the_list_of_exceptions_is_exact),
         cmocka_unit_test(models_are_asked_over_https_only),
         cmocka_unit_test(an_allowed_address_is_connected_to),
+        cmocka_unit_test(a_peer_is_judged_again),
+        cmocka_unit_test(a_lookup_can_be_given_up),
         cmocka_unit_test(connecting_can_be_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
