@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { fileURLToPath } from "node:url";
+import { makeCases } from "../support/guard-oracle.mjs";
 import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
 const VECTORS = fileURLToPath(new URL("../vectors/ssrf_public.json", import.meta.url));
@@ -77,6 +78,23 @@ describe("pi-managed guard", { skip: serviceMissing }, () => {
         const bad = await guard("--vectors", file);
         assert.equal(bad.code, 1);
         assert.match(bad.stdout, /^wrong http:\/\/example\.com\/: wanted deny, it was allowed\n1 passed, 1 failed\n$/);
+    });
+
+    test("never allows what a second opinion denies, and is stricter only where it means to be", async () => {
+        const file = path.join(folder, "made.json");
+        const cases = makeCases(4000, 7);
+        const allowed = cases.filter(({ verdict }) => verdict === "allow").length;
+        assert.ok(allowed > 500 && allowed < 3500, `${allowed} are to be allowed`);
+        writeFileSync(file, JSON.stringify({ cases }));
+        const { stdout } = await guard("--vectors", file);
+        const lines = stdout.trim().split("\n");
+        assert.match(lines.pop(), /^\d+ passed, \d+ failed$/);
+        // Backslashes and trailing dots mean different hosts to different parsers; port 0 is none.
+        const meant = /wanted allow, .*(a backslash|its port is not a number from 1 to 65535|its host is not a valid name)$/;
+        for (const line of lines) {
+            assert.match(line, meant);
+            assert.ok(!line.endsWith("valid name") || /\.com\.[:/?#"]/.test(line), line);
+        }
     });
 
     test("what it cannot use it refuses", async () => {
