@@ -6,6 +6,10 @@ export type EnvironmentId = string;
 
 export type SessionId = string;
 
+export type VaultId = string;
+
+export type CredentialId = string;
+
 export type EventId = string;
 
 export type ApiKeyId = string;
@@ -350,12 +354,70 @@ export type SessionCreate = {
     title?: string | null;
     resources?: ResourceCreate[] | null;
     metadata?: Metadata;
+    budget?: Budget | null;
+    /** Where the model's key is looked for, in this order, before the default vault */
+    vaultIds?: VaultId[] | null;
 };
 
 export type SessionUpdate = {
     title?: string | null;
     metadata?: Metadata | null;
     agent?: SessionAgentUpdate;
+    budget?: Budget | null;
+};
+
+export type VaultCreate = {
+    name: string;
+};
+
+export type Vault = {
+    id: VaultId;
+    type: "vault";
+    name: string;
+    /** Holds the keys of the service's environment; every session uses it last */
+    isDefault: boolean;
+    createdAt: Time;
+    updatedAt: Time;
+    archivedAt: NullableTime;
+};
+
+export type CredentialCreate = {
+    kind: "model_provider_key";
+    /** A provider of Pi's catalogue; or else baseUrl */
+    provider?: string | null;
+    /** The address of a provider of one's own, as in the agent's model */
+    baseUrl?: string | null;
+    /** Never shown again */
+    apiKey: string;
+};
+
+export type CredentialUpdate = {
+    apiKey: string;
+};
+
+export type Credential = {
+    id: CredentialId;
+    type: "credential";
+    vaultId: VaultId;
+    kind: "model_provider_key";
+    /** What it is for: the provider, or the origin of baseUrl */
+    key: string;
+    provider: string | null;
+    /** Its origin: scheme, host and port */
+    baseUrl: string | null;
+    createdAt: Time;
+    updatedAt: Time;
+    archivedAt: NullableTime;
+};
+
+/** What a session may use, checked before every model request with an estimate of what that one takes; a request under way may finish. At the limit the turn ends with budget_exhausted. */
+export type Budget = {
+    /** Tokens of all four kinds, cached ones too */
+    maxTokens?: number | null;
+    /** More than 0. Needs a model with a known price, or model.cost */
+    maxUsd?: number | null;
+    /** The share of the budget at which session.budget_warning is sent, once */
+    warnAt?: number | null;
 };
 
 export type SessionAgentUpdate = {
@@ -442,7 +504,7 @@ export type Session = {
     agentVersion: number;
     environmentId: EnvironmentId;
     metadata: Metadata;
-    budget: null;
+    budget: Budget | null;
     vaultIds: string[];
     resources: Resource[];
     usage: Usage;
@@ -573,7 +635,7 @@ export type PostedEvent = {
 export type PostedBy = string;
 
 /** Clients must skip types that they do not know: later versions may add some. */
-export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionCompactedEvent | SessionForkedEvent | SessionUpdatedEvent | ModelRequestStartEvent | ModelRequestEndEvent | SandboxStartEvent;
+export type Event = UserMessageEvent | UserInterruptEvent | AgentMessageEvent | AgentThinkingEvent | AgentToolUseEvent | AgentToolResultEvent | SessionRunStartedEvent | SessionRescheduledEvent | SessionIdleEvent | SessionErrorEvent | SessionBudgetWarningEvent | SessionCompactedEvent | SessionForkedEvent | SessionUpdatedEvent | ModelRequestStartEvent | ModelRequestEndEvent | SandboxStartEvent;
 
 /** What every event has. seq counts from 1 without gaps and is the id of its SSE frame; processedAt is null while a posted event waits. */
 export type EventBase = {
@@ -676,6 +738,14 @@ export type SessionUpdatedEvent = EventBase & {
     title?: string | null;
     metadata?: Metadata;
     agent?: SessionAgentUpdate;
+    budget?: Budget | null;
+};
+
+/** The share of the budget that warnAt names is used: so many tokens, so many dollars. Once for each budget. */
+export type SessionBudgetWarningEvent = EventBase & {
+    type: "session.budget_warning";
+    tokens: number;
+    costUsd: number;
 };
 
 /** What stands before it was copied from another session */
@@ -693,6 +763,8 @@ export type ModelRequestStartEvent = EventBase & {
     attempt: number;
     provider: string;
     model: string;
+    /** What the request may hold; the end has the true numbers */
+    estimatedInputTokens?: number;
 };
 
 /** The model has answered, or failed to */
@@ -913,6 +985,106 @@ export interface Operations {
         body: undefined;
         status: 200;
         reply: Agent;
+    };
+    /** List vaults */
+    listVaults: {
+        method: "GET";
+        path: "/v1/vaults";
+        params: {  };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "includeArchived"?: "true" | "false" };
+        body: undefined;
+        status: 200;
+        reply: Page<Vault>;
+    };
+    /** Create a vault */
+    createVault: {
+        method: "POST";
+        path: "/v1/vaults";
+        params: {  };
+        query: {  };
+        body: VaultCreate;
+        status: 201;
+        reply: Vault;
+    };
+    /** Get a vault */
+    getVault: {
+        method: "GET";
+        path: "/v1/vaults/{id}";
+        params: { "id": VaultId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Vault;
+    };
+    /** Delete a vault for good */
+    deleteVault: {
+        method: "DELETE";
+        path: "/v1/vaults/{id}";
+        params: { "id": VaultId };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** Archive a vault and all its credentials */
+    archiveVault: {
+        method: "POST";
+        path: "/v1/vaults/{id}/archive";
+        params: { "id": VaultId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Vault;
+    };
+    /** List the credentials of a vault */
+    listCredentials: {
+        method: "GET";
+        path: "/v1/vaults/{id}/credentials";
+        params: { "id": VaultId };
+        query: { "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc"; "includeArchived"?: "true" | "false" };
+        body: undefined;
+        status: 200;
+        reply: Page<Credential>;
+    };
+    /** Add a key of a model provider */
+    createCredential: {
+        method: "POST";
+        path: "/v1/vaults/{id}/credentials";
+        params: { "id": VaultId };
+        query: {  };
+        body: CredentialCreate;
+        status: 201;
+        reply: Credential;
+    };
+    /** Get a credential without its secret */
+    getCredential: {
+        method: "GET";
+        path: "/v1/vaults/{id}/credentials/{key}";
+        params: { "id": VaultId; "key": string };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Credential;
+    };
+    /** Replace a secret */
+    updateCredential: {
+        method: "PATCH";
+        path: "/v1/vaults/{id}/credentials/{key}";
+        params: { "id": VaultId; "key": string };
+        query: {  };
+        body: CredentialUpdate;
+        status: 200;
+        reply: Credential;
+    };
+    /** Archive a credential */
+    archiveCredential: {
+        method: "DELETE";
+        path: "/v1/vaults/{id}/credentials/{key}";
+        params: { "id": VaultId; "key": string };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Credential;
     };
     /** List environments */
     listEnvironments: {

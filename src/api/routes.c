@@ -5,6 +5,7 @@
 /* clang-format off */
 extern const struct route
     routes_agents[],
+    routes_credentials[],
     routes_diff[],
     routes_entries[],
     routes_environments[],
@@ -22,10 +23,12 @@ extern const struct route
     routes_shell[],
     routes_stream[],
     routes_tenant[],
+    routes_vaults[],
     routes_workspace[];
 
 const struct route *const api_routes[] = {
     routes_agents,
+    routes_credentials,
     routes_diff,
     routes_entries,
     routes_environments,
@@ -43,6 +46,7 @@ const struct route *const api_routes[] = {
     routes_shell,
     routes_stream,
     routes_tenant,
+    routes_vaults,
     routes_workspace,
     NULL,
 };

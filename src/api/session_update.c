@@ -1,6 +1,7 @@
-/* PATCH /v1/sessions/:id (§6.3): title and metadata at any time; the agent's tools and MCP servers,
-   for this session only, while it is idle. */
+/* PATCH /v1/sessions/:id (§6.3): title, metadata and budget at any time; the agent's tools and MCP
+   servers, for this session only, while it is idle. */
 #include "api/agents.h"
+#include "api/budget.h"
 #include "api/fields.h"
 #include "api/routes.h"
 #include "api/service.h"
@@ -11,6 +12,7 @@ static const struct field update_fields[] = {
     {.name = "title", .kinds = FIELD_STRING, .nullable = true, .line = true, .min = 1, .max = 256},
     {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
     {.name = "agent", .kinds = FIELD_OBJECT, .members = agent_session_fields},
+    BUDGET_FIELD,
     {0},
 };
 
@@ -40,6 +42,8 @@ static err change_of(struct ctx *ctx, const struct session_row *row, json_t **ou
     if (metadata)
         json_object_set_new(change, "metadata",
                             json_is_null(metadata) ? json_object() : json_incref(metadata));
+    AUTO_JSON budget = budget_of(ctx);
+    json_object_set(change, "budget", budget);
     const json_t *members = json_object_get(ctx->json, "agent");
     if (json_object_size(members) > 0) {
         json_t *agent = NULL;
@@ -55,6 +59,7 @@ static err sessions_update(struct ctx *ctx)
     TRY(ctx_fields(ctx, ctx->service->catalog, update_fields));
     struct session_row row;
     TRY(ctx_session(ctx, &row));
+    TRY(budget_check_price(ctx, row.agent_json));
     AUTO_JSON change = NULL;
     TRY(change_of(ctx, &row, &change));
     if (json_object_size(change) > 0) {

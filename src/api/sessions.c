@@ -2,6 +2,7 @@
 #include "api/sessions.h"
 
 #include "api/agents.h"
+#include "api/budget.h"
 #include "api/environments.h"
 #include "api/fields.h"
 #include "api/file_rows.h"
@@ -9,6 +10,7 @@
 #include "api/rows.h"
 #include "api/service.h"
 #include "api/stream.h"
+#include "api/vaults.h"
 #include "session/manager.h"
 #include "session/staging.h"
 
@@ -67,6 +69,9 @@ static void check_resources(struct fields *f, const json_t *list)
     fields_unique(f, list, "path", "names the path");
 }
 
+#define VAULTS_MAX 20
+static const struct field vault_id = {.kinds = FIELD_STRING, .line = true, .min = 1, .max = 64};
+
 static const struct field create_fields[] = {
     {.name = "agent",
      .kinds = FIELD_STRING | FIELD_OBJECT,
@@ -89,8 +94,12 @@ static const struct field create_fields[] = {
      .max = RESOURCES_MAX,
      .item = &resource,
      .check = check_resources},
-    {.name = "vaultIds", .not_supported = "model keys come from the service's environment"},
-    {.name = "budget", .not_supported = "leave it out"},
+    {.name = "vaultIds",
+     .kinds = FIELD_ARRAY,
+     .nullable = true,
+     .max = VAULTS_MAX,
+     .item = &vault_id},
+    BUDGET_FIELD,
     {0},
 };
 
@@ -229,10 +238,12 @@ err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out)
 {
     int64_t now = clock_wall_ms(ctx->clock);
     const json_t *metadata = json_object_get(ctx->json, "metadata");
+    const json_t *vaults = json_object_get(ctx->json, "vaultIds");
     struct session_row row = {
         .title = json_get_c(ctx->json, "title"),
         .metadata_json = json_is_object(metadata) ? json_write_arena(metadata, ctx->arena).p : "{}",
-        .vault_ids_json = "[]",
+        .budget_json = budget_text(ctx),
+        .vault_ids_json = json_is_array(vaults) ? json_write_arena(vaults, ctx->arena).p : "[]",
         .status = "idle",
         .sandbox_state = "none",
         .created_at_ms = now,
@@ -242,8 +253,10 @@ err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out)
     id_new("sess", now, row.id);
     memcpy(row.tenant, ctx->tenant, sizeof row.tenant);
     TRY(resolve_agent(ctx, c, &row));
+    TRY(budget_check_price(ctx, row.agent_json));
     TRY(resolve_environment(ctx, c, &row));
     TRY(resolve_resources(ctx, c, &row));
+    TRY(vault_check_ids(ctx, c, vaults));
     *out = row;
     return 0;
 }

@@ -212,6 +212,7 @@ static void wait_for_go(struct exchange *x)
     }
     switch (request_state(x->request, &why)) {
     case REQUEST_REFUSED:
+        x->unrecoverable = fault_is_unrecoverable(why.code);
         answer(x, why.status, why.code, why.detail);
         return;
     case REQUEST_CANCELLED:
@@ -267,12 +268,14 @@ static err open_upstream(struct exchange *x)
         return fail_as(E_FORBIDDEN, "address_not_allowed", "%s", why.text);
     }
     TRY(credential_key(&x->env->credentials, x->registration, &x->url, &key));
+    const struct registration *g = x->registration;
+    struct wire_auth auth = wire_auth_of(x->api, g->custom ? "" : g->provider);
     struct upstream_options options = {
         .url = x->url,
         .headers = x->headers,
         .header_count = x->header_count,
-        .auth_header = x->api->auth_header,
-        .auth_prefix = x->api->auth_prefix,
+        .auth_header = auth.header,
+        .auth_prefix = auth.prefix,
         .key = key,
         .body = buf_str(&x->body),
         .host_fd = x->host_fd,
@@ -364,12 +367,29 @@ static void forget_attempt(struct exchange *x)
     x->go_ms = 0;
 }
 
+/* §12.5: the credential may be another one since the host began to ask. */
+static void renew_registration(struct exchange *x)
+{
+    struct registration *now = registry_find(x->env->registry, x->token);
+    const char *api;
+    if (now == NULL)
+        return; /* the session closes: what was begun may end */
+    if (strcmp(now->tenant, x->tenant) != 0 ||
+        credential_target(&x->env->credentials, now, &x->base_url, &api) != 0) {
+        registration_unref(now);
+        return;
+    }
+    registration_unref(x->registration);
+    x->registration = now;
+}
+
 /* R24: asks the provider once. True: it failed before anything went to the host, and control is to
    say whether there is another attempt. */
 static bool attempt(struct exchange *x)
 {
     int status = 0;
     int64_t retry_after_ms = -1;
+    renew_registration(x);
     err e = open_upstream(x);
     if (!e)
         e = upstream_head(x->upstream, &status);

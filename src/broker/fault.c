@@ -34,6 +34,12 @@ const struct fault *fault_find(const char *code)
     return &faults[0];
 }
 
+bool fault_is_unrecoverable(const char *code)
+{
+    const struct fault *fault = fault_find(code);
+    return strcmp(fault->code, code) == 0 && fault->unrecoverable;
+}
+
 /* Limits that no waiting ends, in the words that Pi knows them by too. */
 static bool says_no_credit(struct str text)
 {

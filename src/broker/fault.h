@@ -18,6 +18,8 @@ struct fault {
 
 /* Unknown codes are model_unreachable; never NULL. */
 const struct fault *fault_find(const char *code);
+/* False for codes that are not in the table. */
+bool fault_is_unrecoverable(const char *code);
 /* A provider's HTTP status that is no success, and what stands in its answer. */
 const struct fault *fault_of_answer(int status, struct str body);
 /* A provider's word for an error inside a stream, such as "overloaded_error", and its message. */

@@ -17,6 +17,14 @@ static const struct wire_api *const apis[] = {
     NULL,
 };
 
+struct wire_auth wire_auth_of(const struct wire_api *api, const char *provider)
+{
+    /* Pi's catalogue names no scheme; its own clients know this one provider. */
+    if (strcmp(provider, "github-copilot") == 0)
+        return (struct wire_auth){"authorization", "Bearer "};
+    return (struct wire_auth){api->auth_header, api->auth_prefix};
+}
+
 const struct wire_api *wire_find(const char *name)
 {
     for (size_t i = 0; name && apis[i]; i++)

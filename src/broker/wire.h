@@ -44,6 +44,12 @@ struct wire_meter {
     char fault_text[256];
 };
 
+/* Where this provider wants the key: the API's place for it, but for those that put their own door
+   before somebody else's API. */
+struct wire_auth {
+    const char *header, *prefix;
+};
+struct wire_auth wire_auth_of(const struct wire_api *api, const char *provider);
 /* NULL if the gateway does not speak it. */
 const struct wire_api *wire_find(const char *name);
 /* "openai-completions, anthropic-messages, …"; borrowed. */

@@ -109,6 +109,7 @@ extern const struct command session_withdraw_command;
 extern const struct command shell_command;
 extern const struct command tenant_create_command;
 extern const struct command tenant_list_command;
+extern const struct command vault_rotate_key_command;
 extern const struct command why_command;
 extern const struct command tenant_set_command;
 

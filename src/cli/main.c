@@ -97,6 +97,7 @@ static const struct section {
          &tenant_set_command,
          &plan_list_command,
          &plan_set_command,
+         &vault_rotate_key_command,
      }},
     {"Sandboxes without a service",
      {

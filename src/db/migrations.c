@@ -6,16 +6,11 @@
 #include "base/clock.h"
 
 extern const struct migration migrations_tenants[], migrations_agents[], migrations_sessions[],
-    migrations_idempotency[], migrations_vaults[], migrations_files[];
+    migrations_idempotency[], migrations_vaults[], migrations_files[], migrations_spend[];
 
 const struct migration *const db_migrations[] = {
-    migrations_tenants,
-    migrations_agents,
-    migrations_sessions,
-    migrations_idempotency,
-    migrations_vaults,
-    migrations_files,
-    NULL,
+    migrations_tenants, migrations_agents, migrations_sessions, migrations_idempotency,
+    migrations_vaults,  migrations_files,  migrations_spend,    NULL,
 };
 
 static const char sql_table[] = "CREATE TABLE IF NOT EXISTS schema_migrations ("

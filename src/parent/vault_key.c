@@ -3,6 +3,7 @@
 #include <sodium.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "base/mem.h"
@@ -11,6 +12,7 @@
 #define KEY_FILE_MAX 256
 
 struct vault_key {
+    struct vault_key *next; /* of a rotation that broke off, or NULL */
     unsigned char public[crypto_box_PUBLICKEYBYTES];
     unsigned char private[crypto_box_SECRETKEYBYTES];
 };
@@ -91,13 +93,24 @@ static err read_or_make(const char *path, struct vault_key *k)
     return e;
 }
 
+/* `vault rotate-key` leaves it when it broke off: some boxes may be sealed with it already. */
+static err open_next(const char *path, struct vault_key *k)
+{
+    AUTO_BUF next = {0};
+    buf_printf(&next, "%s.next", path);
+    return access(next.p, F_OK) < 0 ? 0 : vault_key_open(next.p, &k->next);
+}
+
 err vault_key_open(const char *path, struct vault_key **out)
 {
     TRY(start_sodium());
     struct vault_key *k = sodium_malloc(sizeof *k);
     if (k == NULL)
         abort();
+    k->next = NULL;
     err e = read_or_make(path, k);
+    if (!e)
+        e = open_next(path, k);
     if (e) {
         sodium_free(k);
         return e;
@@ -108,6 +121,8 @@ err vault_key_open(const char *path, struct vault_key **out)
 
 void vault_key_free(struct vault_key *k)
 {
+    if (k)
+        vault_key_free(k->next);
     sodium_free(k);
 }
 
@@ -124,6 +139,10 @@ err vault_open(const struct vault_key *k, struct str sealed, struct secret **out
     unsigned char *plain = mem_alloc(n + 1);
     int rc = crypto_box_seal_open(plain, (const unsigned char *)sealed.p, sealed.n, k->public,
                                   k->private);
+    if (rc != 0 && k->next) {
+        mem_free(plain);
+        return vault_open(k->next, sealed, out_plain);
+    }
     if (rc == 0)
         *out_plain = secret_new((struct str){(char *)plain, n});
     sodium_memzero(plain, n);

@@ -18,7 +18,9 @@ err vault_seal(const unsigned char public_key[32], json_t *contents, struct buf 
 struct vault_key;
 struct secret;
 
-/* Reads the key file, or makes it (0600) if there is none. *out is freed with vault_key_free. */
+/* Reads the key file, or makes it (0600) if there is none; and <path>.next, if a rotation broke off
+   (cli/vault.c): new boxes are made for the first, what is sealed for either can be opened. *out is
+   freed with vault_key_free. */
 err vault_key_open(const char *path, struct vault_key **out);
 void vault_key_free(struct vault_key *k);                         /* NULL-safe, wipes */
 const unsigned char *vault_key_public(const struct vault_key *k); /* 32 bytes, borrowed */

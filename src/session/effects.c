@@ -28,11 +28,13 @@ static void make_token(char out[65])
     sodium_bin2hex(out, 65, raw, sizeof raw);
 }
 
-/* R40: a catalogue provider needs a key, a custom one may go without. */
-static err register_at_broker(struct live *l, const json_t *model, struct arena *a)
+/* R40: a catalogue provider needs a key; a custom address gets one only if it is bound to it (R4a).
+ */
+static err describe(struct live *l, struct arena *a, struct broker_session *out)
 {
+    const json_t *model = json_object_get(l->agent, "model");
     const char *base_url = json_get_c(model, "baseUrl"), *provider = json_get_c(model, "provider");
-    struct str sealed = {0};
+    const char *vaults = l->row.vault_ids_json, *origin;
     struct broker_session s = {.token = l->token,
                                .tenant = l->tenant,
                                .session = l->id,
@@ -41,18 +43,36 @@ static err register_at_broker(struct live *l, const json_t *model, struct arena 
                                .api = json_get_c(model, "api"),
                                .base_url = base_url,
                                .custom = base_url != NULL};
-    if (!s.custom) {
+    if (s.custom) {
+        TRY(credential_origin(base_url, a, &origin));
+        TRY(credential_find(l->m->o.db, a, l->tenant, vaults, origin, &s.sealed));
+    } else {
         const struct catalog_model *known = catalog_find(l->m->o.catalog, provider, s.model);
         if (known == NULL || known->api == NULL)
             return fail_as(E_UNAVAILABLE, "model_not_found",
                            "Pi's catalogue has no usable model %s/%s", provider, s.model);
         s.api = known->api;
         s.base_url = known->base_url;
-        TRY(credential_for_provider(l->m->o.db, a, l->tenant, l->row.vault_ids_json, provider,
-                                    &sealed));
+        TRY(credential_for_provider(l->m->o.db, a, l->tenant, vaults, provider, &s.sealed));
     }
-    s.sealed = sealed;
-    broker_open_session(l->m->broker, &s);
+    *out = s;
+    return 0;
+}
+
+static void register_at_broker(struct live *l, const struct broker_session *s)
+{
+    buf_clear(&l->sealed);
+    buf_add_str(&l->sealed, s->sealed);
+    broker_open_session(l->m->broker, s);
+}
+
+/* §12.5: a key that was changed or archived is so from the next request on. */
+static err refresh_credential(struct live *l, struct arena *a)
+{
+    struct broker_session s;
+    TRY(describe(l, a, &s));
+    if (!str_eq(s.sealed, buf_str(&l->sealed)))
+        register_at_broker(l, &s);
     return 0;
 }
 
@@ -90,7 +110,9 @@ static err try_open(struct live *l, struct str workdir, struct arena *a)
     AUTO_BUF lines = {0};
     size_t n = 0;
     TRY(context_lines(l->m->logs_dir, l->tenant, l->id, &lines, &n));
-    TRY(register_at_broker(l, model, a));
+    struct broker_session s;
+    TRY(describe(l, a, &s));
+    register_at_broker(l, &s);
     size_t extra = count_lines(workdir);
     buf_add_str(&lines, workdir);
     harness_open(l->m->harness, l->tenant, l->id, open_envelope(l, model, n + extra, extra),
@@ -217,7 +239,10 @@ static void warm_sandbox(struct live *l, const struct turn_effect *e, struct are
 
 static void request_go(struct live *l, const struct turn_effect *e, struct arena *a)
 {
-    (void)a;
+    if (refresh_credential(l, a)) {
+        broker_request_refuse(l->m->broker, e->id, 403, err_code(), err_text());
+        return;
+    }
     broker_request_go(l->m->broker, e->id, e->number);
 }
 

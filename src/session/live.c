@@ -4,8 +4,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "broker/catalog.h"
 #include "session/archive.h"
+#include "session/price.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -49,50 +49,30 @@ static uint64_t random_bits(void *arg)
     return v;
 }
 
-static double per_million(int64_t tokens, double usd)
+static double price_of_usage(void *arg, const struct session_usage *u, json_t *out_price,
+                             bool *out_known)
 {
-    return (double)tokens * usd / 1e6;
-}
-
-/* §9.7: the agent's own price, else Pi's catalogue. */
-static bool find_price(struct live *l, struct catalog_price *out)
-{
-    const json_t *model = json_object_get(l->agent, "model");
-    const json_t *cost = json_object_get(model, "cost");
-    if (json_is_object(cost)) {
-        *out = (struct catalog_price){.input = json_get_real(cost, "input", 0),
-                                      .output = json_get_real(cost, "output", 0),
-                                      .cache_read = json_get_real(cost, "cacheRead", 0),
-                                      .cache_write = json_get_real(cost, "cacheWrite", 0),
-                                      .known = true};
-        return true;
-    }
-    const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
-    const struct catalog_model *known = provider && id && json_get_c(model, "baseUrl") == NULL
-                                            ? catalog_find(l->m->o.catalog, provider, id)
-                                            : NULL;
-    if (known == NULL || !known->price.known)
-        return false;
-    *out = known->price;
-    return true;
-}
-
-static double price_usage(void *arg, const struct session_usage *u, json_t *out_price,
-                          bool *out_known)
-{
+    struct live *l = arg;
     struct catalog_price p;
-    *out_known = find_price(arg, &p);
-    if (!*out_known)
-        return 0;
-    struct catalog_rates r =
-        catalog_rates_for(&p, u->input_tokens + u->cache_read_tokens + u->cache_creation_tokens);
-    json_object_set_new(out_price, "input", json_real(r.input));
-    json_object_set_new(out_price, "output", json_real(r.output));
-    json_object_set_new(out_price, "cacheRead", json_real(r.cache_read));
-    json_object_set_new(out_price, "cacheWrite", json_real(r.cache_write));
-    return per_million(u->input_tokens, r.input) + per_million(u->output_tokens, r.output) +
-           per_million(u->cache_read_tokens, r.cache_read) +
-           per_million(u->cache_creation_tokens, r.cache_write);
+    *out_known = price_find(l->m->o.catalog, json_object_get(l->agent, "model"), &p);
+    return *out_known ? price_usage(&p, u, out_price) : 0;
+}
+
+/* R53. A database that cannot be read holds no request up: the next one is asked about again. */
+static err reserve(void *arg, int64_t now_ms, double usd)
+{
+    struct live *l = arg;
+    err e = spend_reserve(l->m->spend, l->tenant, now_ms, &l->hold, usd);
+    if (e == 0 || e == E_QUOTA)
+        return e;
+    log_error("cannot read what the tenant has spent: %s", err_text());
+    return 0;
+}
+
+static void settle(void *arg, double usd)
+{
+    struct live *l = arg;
+    spend_settle(l->m->spend, l->tenant, &l->hold, usd);
 }
 
 static err find_row(struct db_conn *c, void *arg)
@@ -125,14 +105,19 @@ static err load(struct live *l)
     TRY(json_read(str_of(l->row.agent_json), &l->agent));
     TRY(log_open(l->m->logs_dir, l->tenant, l->id, &l->log));
     AUTO_JSON environment = json_loads(l->row.environment_json, JSON_ALLOW_NUL, NULL);
+    AUTO_JSON budget = l->row.budget_json ? json_loads(l->row.budget_json, 0, NULL) : NULL;
     const json_t *model = json_object_get(l->agent, "model");
     const char *provider = json_get_c(model, "provider"), *id = json_get_c(model, "id");
     l->turn = turn_new(&(struct turn_options){
         .tenant = l->tenant,
         .session = l->id,
         .random = random_bits,
-        .price = price_usage,
+        .price = price_of_usage,
         .price_arg = l,
+        .budget = budget,
+        .reserve = reserve,
+        .settle = settle,
+        .spend_arg = l,
         .provider = provider ? provider : "",
         .model = id ? id : "",
         .max_running_ms = json_get_int(environment, "maxDuration", 0) * 1000});
@@ -157,11 +142,13 @@ void live_free(struct live *l)
 {
     CHECK(l, LIVE_MAGIC);
     effects_close_host(l);
+    spend_drop(l->m->spend, l->tenant, &l->hold);
     turn_free(l->turn);
     log_close(l->log);
     projection_free(l->projection);
     json_decref(l->agent);
     arena_free(l->config);
+    buf_done(&l->sealed);
     mem_free(l->sandbox_note);
     mem_free(l->owed_reason);
     while (l->head) {
@@ -380,6 +367,9 @@ static err write_row(struct db_conn *c, void *arg)
                                .usage = w->usage_changed ? turn_usage(l->turn) : NULL,
                                .activity_ms = now};
     TRY(session_apply(c, l->tenant, l->id, &u, now));
+    double usd = turn_usage(l->turn)->cost_usd - l->stored_usage.cost_usd;
+    if (w->usage_changed && usd > 0)
+        TRY(spend_add(c, l->tenant, now, usd));
     return w->r->inbox_up_to ? inbox_remove(c, l->tenant, l->id, w->r->inbox_up_to) : 0;
 }
 
@@ -413,6 +403,7 @@ static void bring_row_up_to_date(struct run *r)
     }
     owe_status(l, NULL, NULL);
     l->stored_usage = *turn_usage(l->turn);
+    spend_recorded(l->m->spend, l->tenant, &l->hold);
     r->status = r->stop_reason = NULL;
     r->inbox_up_to = 0;
 }

@@ -8,6 +8,7 @@
 #include "session/manager.h"
 #include "session/projection.h"
 #include "session/sandboxes.h"
+#include "session/spend.h"
 #include "session/turn.h"
 
 #define LIVE_MAGIC 0x11fe5e55u
@@ -67,12 +68,14 @@ struct live {
     const char *log_path;
     struct log_place place; /* behind the last line; its projection is the one above */
     char token[65];         /* at the gateway; "" when the host is not open */
+    struct buf sealed;      /* the credential that the broker has for it */
     bool workdir_used;      /* it may hold files: the image brings some, or a tool has run */
     char *sandbox_note;     /* to be told to the model at the next resume, or NULL */
     int64_t quiet_since_ms;
     bool ended;  /* deleted, or its log failed: leaves memory after this run */
     bool failed; /* in this run the disk or the database refused: to be woken again soon */
     struct session_usage stored_usage; /* as last written to the row */
+    struct spend_hold hold;            /* its part of what the tenant may spend */
     const char *owed_status;           /* the database refused it; NULL = the row is right */
     char *owed_reason;                 /* the stop reason that goes with it, or NULL */
 };
@@ -84,6 +87,7 @@ struct session_manager {
     struct broker_link *broker;
     struct hub *hub;
     struct sandboxes *sandboxes;
+    struct spend *spend;
     pthread_mutex_t table_lock; /* guards all below and the mailbox part of every live */
     pthread_cond_t work, room, timer_cond, sweep_cond;
     struct live *buckets[LIVE_BUCKETS];

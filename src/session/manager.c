@@ -6,6 +6,7 @@
 #include "session/archive.h"
 #include "session/history.h"
 #include "session/live.h"
+#include "session/quota.h"
 
 #include <stdio.h>
 
@@ -435,6 +436,14 @@ static void *sweeper(void *arg)
 
 /* ---- life ---- */
 
+static err daily_usd(struct db_conn *c, const char *tenant, double *out_usd)
+{
+    struct quota_limits limits;
+    TRY(quota_limits(c, tenant, &limits));
+    *out_usd = limits.of[QUOTA_DAILY_USD];
+    return 0;
+}
+
 struct session_manager *session_manager_new(const struct session_manager_options *o)
 {
     struct session_manager *m = mem_alloc(sizeof *m);
@@ -445,6 +454,7 @@ struct session_manager *session_manager_new(const struct session_manager_options
     m->o.unload_ms = o->unload_ms ? o->unload_ms : UNLOAD_MS_DEFAULT;
     m->hub = hub_new();
     m->sandboxes = sandboxes_new(o->parent, o->db, o->objects, o->clock);
+    m->spend = spend_new(o->db, daily_usd);
     m->run_tail = &m->run_head;
     pthread_mutex_init(&m->table_lock, NULL);
     cond_init(&m->work);

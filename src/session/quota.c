@@ -145,9 +145,16 @@ static const char sql_count_files[] =
     " WHERE f.tenant_id = t.id AND f.state = 'ready') FROM tenants t WHERE 1 = 1"
     " ON CONFLICT (tenant_id, kind) DO UPDATE SET used = excluded.used";
 
+static const char sql_count_credentials[] =
+    "/* all tenants */ INSERT INTO quota_usage (tenant_id, kind, used)"
+    " SELECT t.id, 'vaultCredentials', (SELECT COUNT(*) FROM credentials c"
+    " WHERE c.tenant_id = t.id AND c.archived_at IS NULL) FROM tenants t WHERE 1 = 1"
+    " ON CONFLICT (tenant_id, kind) DO UPDATE SET used = excluded.used";
+
 static err recount(struct db_conn *c, void *arg)
 {
     (void)arg;
+    TRY(db_exec(c, sql_count_credentials, DB_NO_ARGS, NULL));
     TRY(db_exec(c, sql_count_sessions, DB_NO_ARGS, NULL));
     return db_exec(c, sql_count_files, DB_NO_ARGS, NULL);
 }

@@ -180,17 +180,24 @@ err session_change_row(struct db_conn *c, const char *tenant, const char *id, co
 {
     static const char sql[] =
         "UPDATE sessions SET title = CASE WHEN $3 = 1 THEN $4 ELSE title END,"
-        " metadata = COALESCE($5, metadata), agent = COALESCE($6, agent), updated_at = $7"
+        " metadata = COALESCE($5, metadata), agent = COALESCE($6, agent), updated_at = $7,"
+        " budget = CASE WHEN $8 = 1 THEN $9 ELSE budget END"
         " WHERE tenant_id = $1 AND id = $2 AND deleted_at IS NULL";
     const json_t *title = json_object_get(change, "title");
     const json_t *metadata = json_object_get(change, "metadata");
     AUTO_BUF text = {0};
     if (metadata)
         json_write(metadata, &text);
+    const json_t *budget = json_object_get(change, "budget");
+    AUTO_BUF budget_text = {0};
+    if (json_is_object(budget))
+        json_write(budget, &budget_text);
     int64_t changed = 0;
     TRY(db_exec(c, sql,
                 DB_ARGS(DB_C(tenant), DB_C(id), DB_I(title != NULL), DB_C(json_string_value(title)),
-                        metadata ? DB_S(buf_str(&text)) : DB_N, DB_C(agent_json), DB_I(now_ms)),
+                        metadata ? DB_S(buf_str(&text)) : DB_N, DB_C(agent_json), DB_I(now_ms),
+                        DB_I(budget != NULL),
+                        json_is_object(budget) ? DB_S(buf_str(&budget_text)) : DB_N),
                 &changed));
     return changed ? 0 : fail_as(E_NOT_FOUND, "session_not_found", "there is no session %s", id);
 }

@@ -57,7 +57,8 @@ err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                  const struct session_filter *filter, struct session_row **out, size_t *out_n);
 /* The row as the API shows it, without config-dependent sandbox fields (the caller adds them). */
 json_t *session_row_json(const struct session_row *row);
-/* change: any of title (string or null), metadata (object); agent_json NULL = unchanged. */
+/* change: any of title (string or null), metadata (object), budget (object or null); agent_json
+ * NULL = unchanged. */
 err session_change_row(struct db_conn *c, const char *tenant, const char *id, const json_t *change,
                        const char *agent_json, int64_t now_ms);
 err session_mark_deleted(struct db_conn *c, const char *tenant, const char *id, int64_t now_ms);

@@ -22,6 +22,8 @@ struct turn *turn_new(const struct turn_options *o)
     t->request.hold_until_ms = -1;
     t->sandbox_ms = -1;
     retry_reset(t);
+    t->o.budget = NULL; /* was lent */
+    budget_set(t, o->budget);
     return t;
 }
 
@@ -39,6 +41,7 @@ void turn_free(struct turn *t)
     mem_free(t->last_error);
     mem_free(t->error_code);
     mem_free(t->error_text);
+    mem_free(t->budget.text);
     mem_free((char *)t->o.tenant);
     mem_free((char *)t->o.session);
     mem_free((char *)t->o.provider);
@@ -289,6 +292,8 @@ void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
         if (in->ok)
             t->host = HOST_NONE;
         step_event(&s, json_deep_copy(in->event));
+        if (json_object_get(in->event, "budget"))
+            budget_changed(&s, json_object_get(in->event, "budget"));
         break;
     case TURN_TICK:
         request_expire(&s, false);

@@ -25,6 +25,12 @@ struct turn_options {
     double (*price)(void *arg, const struct session_usage *usage, json_t *out_price,
                     bool *out_known);
     void *price_arg;
+    const json_t *budget; /* R27: {maxTokens?, maxUsd?, warnAt?}, or NULL */
+    /* R53: holds what a request may cost of what the tenant may spend, until settle says what it
+       did cost. NULL = no limit. E_QUOTA with the text for people. */
+    err (*reserve)(void *arg, int64_t now_ms, double usd);
+    void (*settle)(void *arg, double usd);
+    void *spend_arg;
     const char *provider, *model; /* named in span events */
     int64_t max_running_ms;       /* R30: all turns together may run this long; 0 = no limit */
 };

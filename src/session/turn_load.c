@@ -118,6 +118,7 @@ void turn_note_entry(struct turn *t, const json_t *entry)
     const char *id = json_get_c(entry, "id");
     if (id)
         snprintf(t->leaf, sizeof t->leaf, "%s", id);
+    t->begun = t->begun || t->running;
     if (str_is(json_get_str(entry, "type"), "message"))
         note_message(t, entry);
     else if (str_is(json_get_str(entry, "type"), "compaction"))
@@ -166,6 +167,7 @@ static void load_idle(struct turn *t, const json_t *event)
 {
     t->running = t->aborting = false;
     t->blocked = turn_failed_by(json_get_c(json_object_get(event, "stopReason"), "type"));
+    budget_note_end(t, json_get_c(json_object_get(event, "stopReason"), "type"));
     if (projection_drops_handed(event))
         turn_queue_drop_handed(t);
     calls_clear(t);
@@ -176,6 +178,7 @@ static void load_fork(struct turn *t)
 {
     t->running = t->aborting = t->blocked = false;
     t->usage = (struct session_usage){0};
+    t->budget.warned = t->budget.ended_turn = t->budget.cut_run = false;
     request_forget(&t->request);
     retry_reset(t);
     calls_clear(t);
@@ -218,6 +221,11 @@ static void load_event(struct turn *t, const json_t *entry, const json_t *event)
         t->request.open = true;
         snprintf(t->request.line_id, sizeof t->request.line_id, "%s", id ? id : "");
         t->request.line_at_ms = time_of(entry);
+        t->request.input_tokens = json_get_int(event, "estimatedInputTokens", 0);
+    } else if (str_is(type, "session.budget_warning")) {
+        t->budget.warned = true;
+    } else if (str_is(type, "session.updated")) {
+        t->budget.warned = t->budget.warned && json_object_get(event, "budget") == NULL;
     } else if (str_is(type, "span.model_request_end")) {
         request_apply_end(t, event);
         request_forget(&t->request);

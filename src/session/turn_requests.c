@@ -17,6 +17,7 @@ void request_begin(struct step *s, const struct turn_input *in)
 {
     if (s->t->running && !s->t->aborting)
         request_expire(s, true);
+    s->t->asked_tokens = in->number;
     retry_admit(s, in->id);
 }
 
@@ -30,12 +31,14 @@ void request_start(struct step *s, const char *id, unsigned attempt)
     r->open = true;
     snprintf(r->id, sizeof r->id, "%s", id);
     t->requests++;
-    const char *line =
-        step_event(s, json_pack("{s:s, s:I, s:i, s:s, s:s}", "type", "span.model_request_start",
-                                "requestNumber", (json_int_t)t->requests, "attempt", (int)attempt,
-                                "provider", t->o.provider, "model", t->o.model));
+    json_t *event = json_pack("{s:s, s:I, s:i, s:s, s:s, s:I}", "type", "span.model_request_start",
+                              "requestNumber", (json_int_t)t->requests, "attempt", (int)attempt,
+                              "provider", t->o.provider, "model", t->o.model,
+                              "estimatedInputTokens", (json_int_t)t->asked_tokens);
+    const char *line = step_event(s, event);
     snprintf(r->line_id, sizeof r->line_id, "%s", line);
     r->line_at_ms = s->now_ms;
+    r->input_tokens = t->asked_tokens;
     struct turn_effect *e = step_effect(s, EFFECT_REQUEST_GO);
     e->id = arena_strdup(s->a, id);
     e->number = t->requests;
@@ -62,6 +65,8 @@ void request_apply_end(struct turn *t, const json_t *event)
     t->usage.cache_creation_tokens += u.cache_creation_tokens;
     t->usage.cost_usd += json_get_real(event, "costUsd", 0);
     t->usage.estimated = t->usage.estimated || u.estimated;
+    if (u.cache_read_tokens + u.cache_creation_tokens > 0)
+        t->budget.cached_tokens = u.input_tokens + u.cache_read_tokens + u.cache_creation_tokens;
     const json_t *error = json_object_get(event, "error");
     const char *code = json_get_c(error, "code");
     const char *text = json_get_c(error, "message");
@@ -89,6 +94,19 @@ static void add_price(struct turn *t, json_t *event)
     json_decref(price);
 }
 
+/* R28: nobody told what it took; the provider will charge for it all the same. */
+static void add_loss(const struct request *r, json_t *event)
+{
+    json_object_set_new(event, "error",
+                        json_pack("{s:s, s:s}", "code", REQUEST_LOST, "message",
+                                  "The request was cut off before its usage was known."));
+    json_object_set_new(event, "usage",
+                        json_pack("{s:I, s:I, s:i, s:i, s:b}", "inputTokens",
+                                  (json_int_t)r->input_tokens, "outputTokens",
+                                  (json_int_t)((r->streamed_bytes + 3) / 4), "cacheReadInputTokens",
+                                  0, "cacheCreationInputTokens", 0, "estimated", 1));
+}
+
 static void write_end(struct step *s)
 {
     struct turn *t = s->t;
@@ -102,13 +120,13 @@ static void write_end(struct step *s)
         if (json_object_get(r->end, copied[i]))
             json_object_set(e, copied[i], json_object_get(r->end, copied[i]));
     if (r->end == NULL)
-        json_object_set_new(e, "error",
-                            json_pack("{s:s, s:s}", "code", REQUEST_LOST, "message",
-                                      "The request was cut off before its usage was known."));
+        add_loss(r, e);
     add_price(t, e);
     request_apply_end(t, e);
+    double usd = json_get_real(e, "costUsd", 0);
     step_event(s, e);
     request_forget(r);
+    budget_spent(s, usd);
     retry_consider(s);
 }
 
@@ -183,6 +201,7 @@ void request_delta(struct step *s, const json_t *envelope)
         if (!r->text_announced)
             announce(s, "agent.message", PREVIEW_MESSAGE);
         r->text_announced = true;
+        r->streamed_bytes += (int64_t)json_get_str(envelope, "text").n;
         char id[ID_MAX];
         projection_event_id(s->t->o.session, r->line_id, r->line_at_ms, PREVIEW_MESSAGE, id);
         json_t *delta = json_pack("{s:s, s:I}", "type", "text", "index",

@@ -53,6 +53,7 @@ void retry_note_start(struct turn *t, int64_t attempt)
 {
     retry_reset(t);
     t->retry.attempts = (unsigned)attempt;
+    t->budget.ended_turn = t->budget.cut_run = false;
 }
 
 /* After the error of the span's end is known. Pi's line knows best: it has the whole answer or not.
@@ -148,6 +149,18 @@ static bool is_another(const struct turn *t)
     return t->error_unrecoverable && !t->retry.by_pi;
 }
 
+static void try_to_start(struct step *s, const char *request)
+{
+    struct turn *t = s->t;
+    const char *why = budget_refuses(s, t->asked_tokens);
+    if (why == NULL) {
+        request_start(s, request, t->retry.attempts + 1);
+        return;
+    }
+    t->retry.waiting[0] = 0;
+    refuse(s, request, "budget_exhausted", why);
+}
+
 /* One at a time: what was held before is not waited for by anybody. */
 static void drop_waiting(struct step *s)
 {
@@ -176,7 +189,7 @@ void retry_admit(struct step *s, const char *request)
     if (t->retry.at_ms > s->now_ms)
         hold(s, request);
     else
-        request_start(s, request, t->retry.attempts + 1);
+        try_to_start(s, request);
 }
 
 void retry_held(struct step *s, const char *request, bool ours, int64_t retry_after_ms)
@@ -225,7 +238,7 @@ void retry_tick(struct step *s)
     if (t->retry.waiting[0]) {
         char request[sizeof t->retry.waiting];
         memcpy(request, t->retry.waiting, sizeof request);
-        request_start(s, request, t->retry.attempts + 1);
+        try_to_start(s, request);
     } else if (t->retry.resume && t->host == HOST_OPEN) {
         t->retry.resume = false;
         t->retry.resumed = t->in_run = true;

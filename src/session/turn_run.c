@@ -54,12 +54,17 @@ void turn_start(struct step *s)
     t->running = true;
     t->running_since_ms = s->now_ms;
     t->begun = t->blocked = false;
+    t->budget.code = NULL;
     t->host_losses = 0;
     retry_reset(t);
     step_event(s, json_pack("{s:s}", "type", "session.status_run_started"));
     step_status(s, "running", NULL);
     if (is_overdue(t, s->now_ms)) {
         turn_fail(s, "max_duration_exceeded", overdue_text);
+        return;
+    }
+    if (budget_is_used_up(t)) {
+        budget_finish(s);
         return;
     }
     step_effect(s, EFFECT_SANDBOX_WARM);
@@ -83,7 +88,8 @@ static bool continue_run(struct step *s)
         return true;
     }
     bool open_end = t->last_role == LAST_USER || t->last_role == LAST_TOOL_RESULT ||
-                    (t->last_role == LAST_ASSISTANT && t->last_failed && retry_is_due(t));
+                    (t->last_role == LAST_ASSISTANT && t->last_failed &&
+                     (retry_is_due(t) || t->budget.cut_run));
     if (turn_first_queued(t, true) == NULL && open_end) {
         step_effect(s, EFFECT_HOST_RESUME);
         t->retry.resumed = t->last_failed;
@@ -115,7 +121,7 @@ void turn_begin_run(struct step *s)
         return;
     }
     t->resuming = false;
-    if (resuming && t->last_role == LAST_ASSISTANT && t->last_failed) {
+    if (resuming && t->last_role == LAST_ASSISTANT && t->last_failed && !t->budget.ended_turn) {
         finish_failed(s);
         return;
     }
@@ -136,7 +142,8 @@ void turn_begin_run(struct step *s)
 bool turn_failed_by(const char *stop_type)
 {
     return stop_type &&
-           (strcmp(stop_type, "error") == 0 || strcmp(stop_type, "retries_exhausted") == 0);
+           (strcmp(stop_type, "error") == 0 || strcmp(stop_type, "retries_exhausted") == 0 ||
+            strcmp(stop_type, "budget_exhausted") == 0);
 }
 
 void turn_finish(struct step *s, const char *stop_type)
@@ -149,6 +156,7 @@ void turn_finish(struct step *s, const char *stop_type)
     t->running = t->in_run = t->aborting = t->resuming = t->settled = t->overdue = false;
     t->blocked = turn_failed_by(stop_type);
     t->sandbox_used = false;
+    budget_note_end(t, stop_type);
     AUTO_JSON reason = json_pack("{s:s}", "type", stop_type);
     AUTO_JSON idle = json_pack("{s:s, s:O}", "type", "session.status_idle", "stopReason", reason);
     step_event(s, json_incref(idle));
@@ -173,6 +181,8 @@ void turn_try_settle(struct step *s)
     t->settled = t->in_run = false;
     if (t->aborting) {
         turn_finish(s, turn_abort_type(t));
+    } else if (t->budget.code) {
+        budget_finish(s);
     } else if (t->last_failed && retry_resume(s)) {
         return; /* goes on after the backoff */
     } else if (t->last_failed || t->settled_error) {

@@ -52,11 +52,12 @@ struct request {
     char id[ID_MAX * 2];
     char line_id[LINE_ID_MAX]; /* of its start line: previews take their event ids from it */
     int64_t line_at_ms;
-    json_t *end;                 /* arrived but not yet written */
-    bool answered;               /* its assistant (or compaction) line stands … */
-    bool good_line, failed_line; /* … with an answer in it, or without */
-    int64_t hold_until_ms;       /* -1 while neither end nor answer arrived */
-    bool text_announced;         /* event_start sent */
+    json_t *end;                          /* arrived but not yet written */
+    bool answered;                        /* its assistant (or compaction) line stands … */
+    bool good_line, failed_line;          /* … with an answer in it, or without */
+    int64_t hold_until_ms;                /* -1 while neither end nor answer arrived */
+    int64_t input_tokens, streamed_bytes; /* what is known of it if its end is lost */
+    bool text_announced;                  /* event_start sent */
     unsigned thinking_announced;
 };
 
@@ -69,6 +70,18 @@ struct retry {
     bool resumed;             /* it was, and has not asked the model yet */
     int64_t at_ms;            /* no attempt before; -1 = no backoff */
     char waiting[ID_MAX * 2]; /* the request that the broker holds until then, "" = none */
+};
+
+/* R27 (turn_budget.c). */
+struct budget {
+    int64_t max_tokens; /* 0 = no limit */
+    double max_usd, warn_at;
+    bool warned;           /* session.budget_warning was given for it */
+    bool ended_turn;       /* the last turn ended for it … */
+    bool cut_run;          /* … in the middle of a run, which can go on */
+    int64_t cached_tokens; /* of the last request's prompt, at the provider */
+    const char *code;      /* a request of this turn was refused: the error's code, or NULL */
+    char *text;
 };
 
 struct turn {
@@ -106,6 +119,8 @@ struct turn {
     int64_t requests;   /* number of the newest */
     struct request request;
     struct retry retry;
+    struct budget budget;
+    int64_t asked_tokens; /* about: the input of the newest request */
     struct session_usage usage;
     json_t *known; /* inbox event ids in the log */
 };
@@ -202,6 +217,16 @@ bool retry_resume(struct step *s);
 void retry_tick(struct step *s);
 void retry_stop(struct step *s); /* the turn is interrupted */
 int64_t retry_deadline_ms(const struct turn *t);
+
+/* turn_budget.c */
+void budget_set(struct turn *t, const json_t *budget); /* NULL = no limits */
+bool budget_is_used_up(struct turn *t);
+/* Before an attempt: NULL, with what it may cost reserved; else what the host is told. */
+const char *budget_refuses(struct step *s, int64_t input_tokens);
+void budget_spent(struct step *s, double usd);               /* a span ended */
+void budget_note_end(struct turn *t, const char *stop_type); /* of a turn */
+void budget_finish(struct step *s);                          /* the turn ends because of it */
+void budget_changed(struct step *s, const json_t *budget);   /* an object or null */
 
 /* turn_load.c: state changes by a line, shared by loading and by lines as they arrive */
 void turn_note_entry(struct turn *t, const json_t *entry);

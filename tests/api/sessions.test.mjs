@@ -111,10 +111,10 @@ const refused = [
         Array.from({ length: 10 }, (_, n) => `/resources/${n}/path`)],
     ["two resources at one path", () => ({ agent: agent.id, environmentId: environment.id,
         resources: [1, 2].map(() => ({ type: "file", fileId: FILE, path: "a" })) }), ["/resources"]],
-    ["vaults", () => ({ agent: agent.id, environmentId: environment.id, vaultIds: ["vault_x"] }),
-        ["/vaultIds"], "not_supported"],
-    ["a budget", () => ({ agent: agent.id, environmentId: environment.id, budget: { maxTokens: 1 } }),
-        ["/budget"], "not_supported"],
+    ["vaults that are no list", () => ({ agent: agent.id, environmentId: environment.id, vaultIds: "vault_x" }),
+        ["/vaultIds"]],
+    ["a budget of nothing", () => ({ agent: agent.id, environmentId: environment.id, budget: {} }),
+        ["/budget"]],
 ];
 
 for (const [what, body, paths, code] of refused) {

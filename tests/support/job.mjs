@@ -51,10 +51,11 @@ class Job {
         return this.service.ok("POST", "/v1/environments", { name: uniqueName("env"), ...fields });
     }
 
-    async session({ environment = {}, ...agentFields } = {}) {
+    /** `more`: members of the session itself; the rest is the agent's. */
+    async session({ environment = {}, more = {}, ...agentFields } = {}) {
         const agent = await this.agent(agentFields);
         const env = await this.environment(environment);
-        const body = { agent: agent.id, environmentId: env.id };
+        const body = { agent: agent.id, environmentId: env.id, ...more };
         return new Session(this, await this.service.ok("POST", "/v1/sessions", body));
     }
 

@@ -29,9 +29,11 @@ struct script {
     unsigned entries; /* made by Pi so far: their ids */
     char leaf[24];
     struct str *lines;
-    json_t **entries_read;  /* the lines, read; NULL where one is no JSON */
-    size_t n, kept, cap;    /* kept: read, of which n count (a crash forgets some) */
-    struct turn_output out; /* of the last step */
+    json_t **entries_read; /* the lines, read; NULL where one is no JSON */
+    size_t n, kept, cap;   /* kept: read, of which n count (a crash forgets some) */
+    const json_t *budget;
+    double tenant_usd, reserved_usd; /* what the tenant may spend; 0 = no limit */
+    struct turn_output out;          /* of the last step */
     struct buf told;
 };
 
@@ -53,6 +55,23 @@ static inline double script_price(void *arg, const struct session_usage *u, json
     return (double)(u->input_tokens + u->output_tokens) / 1e6;
 }
 
+static inline err script_reserve(void *arg, int64_t now_ms, double usd)
+{
+    struct script *s = arg;
+    (void)now_ms;
+    if (s->tenant_usd > 0 && usd > s->tenant_usd)
+        return fail(E_QUOTA, "the tenant is poor");
+    s->reserved_usd = usd;
+    return 0;
+}
+
+static inline void script_settle(void *arg, double usd)
+{
+    struct script *s = arg;
+    s->reserved_usd = 0;
+    s->tenant_usd -= s->tenant_usd > 0 ? usd : 0;
+}
+
 static inline struct turn *script_machine(struct script *s)
 {
     return turn_new(&(struct turn_options){.tenant = "tenant_1",
@@ -60,6 +79,10 @@ static inline struct turn *script_machine(struct script *s)
                                            .random = script_random,
                                            .random_arg = &s->seed,
                                            .price = script_price,
+                                           .budget = s->budget,
+                                           .reserve = script_reserve,
+                                           .settle = script_settle,
+                                           .spend_arg = s,
                                            .provider = "acme",
                                            .model = "m-1"});
 }
@@ -288,6 +311,13 @@ static inline const char *post_interrupt(struct script *s, const char *id)
     return post_event(s, json_pack("{s:s, s:s}", "id", id, "type", "user.interrupt"));
 }
 
+static inline const char *change_budget(struct script *s, const json_t *budget)
+{
+    AUTO_JSON event = json_pack("{s:s}", "type", "session.updated");
+    json_object_set_new(event, "budget", budget ? json_deep_copy(budget) : json_null());
+    return script_step(s, (struct turn_input){.kind = TURN_CHANGED, .event = event});
+}
+
 static inline const char *withdraw(struct script *s, const char *id)
 {
     return script_step(s, (struct turn_input){.kind = TURN_WITHDRAW, .id = id});
@@ -400,6 +430,13 @@ static inline const char *delta(struct script *s, const char *kind, const char *
 static inline const char *request(struct script *s, const char *id)
 {
     return script_step(s, (struct turn_input){.kind = TURN_REQUEST_BEGIN, .id = id});
+}
+
+/* … that may hold so many tokens. */
+static inline const char *request_of(struct script *s, const char *id, int64_t tokens)
+{
+    return script_step(s,
+                       (struct turn_input){.kind = TURN_REQUEST_BEGIN, .id = id, .number = tokens});
 }
 
 static inline const char *request_over(struct script *s, const char *id, json_t *take_error)

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 
 #include <cmocka.h>
 #undef fail /* ours */
@@ -459,6 +460,25 @@ static void an_image_does_not_count_by_its_bytes(void **state)
     assert_int_equal(wire_estimate_tokens(STR("")), 0);
 }
 
+static void the_key_goes_where_the_provider_wants_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *api, *provider, *header, *prefix;
+    } cases[] = {
+        {"anthropic-messages", "anthropic", "x-api-key", ""},
+        {"anthropic-messages", "github-copilot", "authorization", "Bearer "},
+        {"openai-responses", "github-copilot", "authorization", "Bearer "},
+        {"openai-completions", "groq", "authorization", "Bearer "},
+        {"google-generative-ai", "google", "x-goog-api-key", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct wire_auth auth = wire_auth_of(wire_find(cases[i].api), cases[i].provider);
+        assert_int_equal(strcasecmp(auth.header, cases[i].header), 0);
+        assert_string_equal(auth.prefix, cases[i].prefix);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +490,7 @@ int main(void)
         cmocka_unit_test(a_request_names_its_model),
         cmocka_unit_test(a_failed_answers_message_is_found),
         cmocka_unit_test(an_image_does_not_count_by_its_bytes),
+        cmocka_unit_test(the_key_goes_where_the_provider_wants_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,9 +98,9 @@ static void collect_texts(const char *path, struct buf *out)
 static void pi_does_not_retry_what_the_gateway_says(void **state)
 {
     (void)state;
-    static const char *const sources[] = {"src/broker/exchange.c", "src/broker/dial.c",
-                                          "src/broker/upstream.c", "src/broker/credential.c",
-                                          "src/session/turn_retry.c"};
+    static const char *const sources[] = {"src/broker/exchange.c",    "src/broker/dial.c",
+                                          "src/broker/upstream.c",    "src/broker/credential.c",
+                                          "src/session/turn_retry.c", "src/session/turn_budget.c"};
     AUTO_BUF texts = {0}, found = {0};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
         collect_texts(sources[i], &texts);
@@ -116,9 +116,9 @@ static void the_error_bodies_are_not_retried_either(void **state)
     (void)state;
     static const int statuses[] = {400, 401, 402, 403, 404, 413, 424};
     static const char *const codes[] = {
-        "credential_missing",  "credential_refused", "address_not_allowed", "model_unreachable",
-        "model_stream_broken", "model_not_found",    "cancelled",           "retries_exhausted",
-        "interrupted",         "session_not_running"};
+        "credential_missing",  "credential_refused",  "address_not_allowed", "model_unreachable",
+        "model_stream_broken", "model_not_found",     "cancelled",           "retries_exhausted",
+        "interrupted",         "session_not_running", "budget_exhausted"};
     enum {
         CODES = sizeof codes / sizeof *codes
     };
