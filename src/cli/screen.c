@@ -246,6 +246,7 @@ static void count_request(struct screen *s, const json_t *event)
                        json_get_int(usage, "cacheCreationInputTokens", 0);
     s->output_tokens += json_get_int(usage, "outputTokens", 0);
     s->cost_usd += json_get_real(event, "costUsd", 0);
+    s->unpriced = s->unpriced || (json_is_object(usage) && !json_object_get(event, "costUsd"));
 }
 
 static void begin_turn(struct screen *s, const json_t *event)
@@ -253,6 +254,7 @@ static void begin_turn(struct screen *s, const json_t *event)
     const char *at = json_get_c(event, "createdAt");
     s->requests = s->input_tokens = s->output_tokens = 0;
     s->cost_usd = 0;
+    s->unpriced = false;
     if (at == NULL || !clock_parse(at, &s->began_ms))
         s->began_ms = -1;
 }
@@ -272,7 +274,10 @@ static void end_turn(struct screen *s, const json_t *event)
     buf_printf(&line, ": %lld model request%s, %lld tokens in, %lld out, ", (long long)s->requests,
                s->requests == 1 ? "" : "s", (long long)s->input_tokens,
                (long long)s->output_tokens);
-    text_add_usd(&line, s->cost_usd);
+    if (s->unpriced && s->cost_usd == 0)
+        buf_add_c(&line, "no price known");
+    else
+        text_add_usd(&line, s->cost_usd);
     side_line(s, well ? PAINT_DIM : PAINT_RED, buf_str(&line));
 }
 

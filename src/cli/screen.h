@@ -15,6 +15,7 @@ struct screen {
     struct buf grown;        /* its text as shown so far */
     int64_t requests, input_tokens, output_tokens, began_ms;
     double cost_usd;
+    bool unpriced; /* some of it is of a model whose price is not known */
 };
 
 void screen_init(struct screen *s);

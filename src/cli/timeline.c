@@ -21,6 +21,7 @@ struct telling {
         int64_t n;
     } tokens[4];
     double cost_usd;
+    int64_t unpriced; /* requests with usage whose model has no known price */
     bool estimated;
 };
 
@@ -228,6 +229,8 @@ static void tell_request_end(struct telling *t, const json_t *event)
     set_duration(row, took_ms);
     t->model_ms += took_ms > 0 ? took_ms : 0;
     t->cost_usd += json_get_real(event, "costUsd", 0);
+    if (json_is_object(json_object_get(event, "usage")) && !json_object_get(event, "costUsd"))
+        t->unpriced++;
     json_object_del(t->open, key.p);
 }
 
@@ -361,6 +364,7 @@ static json_t *totals_of(const struct telling *t)
         {"toolCalls", t->calls},
         {"failedToolCalls", t->failed_calls},
         {"toolMs", t->tool_ms},
+        {"unpricedModelRequests", t->unpriced},
         {"sandboxStarts", t->sandboxes},
         {"sandboxMs", t->sandbox_ms},
     };

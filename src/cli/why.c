@@ -88,7 +88,11 @@ static void print_totals(const json_t *totals)
     if (line.n == 0)
         return;
     buf_clear(&line);
-    text_add_usd(&line, json_get_real(totals, "costUsd", 0));
+    double usd = json_get_real(totals, "costUsd", 0);
+    if (json_get_int(totals, "unpricedModelRequests", 0) && usd == 0)
+        buf_add_c(&line, "No price known");
+    else
+        text_add_usd(&line, usd);
     buf_printf(&line, "%s: %lld tokens in, %lld from cache, %lld to cache, %lld out",
                json_get_bool(totals, "estimated", false) ? " (some of it estimated)" : "",
                (long long)json_get_int(totals, "inputTokens", 0), (long long)cached,

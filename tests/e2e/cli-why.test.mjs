@@ -64,6 +64,14 @@ describe("why", { skip: serviceMissing }, () => {
         assert.match(stdout, /1 model request in .* \(1 failed\)/);
     });
 
+    test("what has no price is not said to be free", async () => {
+        const session = await job.session({ model: { cost: null } });
+        const sent = await run(["session", "send", session.id, "SAY free?", "--tail"], { env: envOf(job.service) });
+        assert.match(sent.stderr, /, no price known$/m);
+        assert.match((await why(session.id)).stdout, /^No price known: \d+ tokens in/m);
+        assert.equal(JSON.parse((await why(session.id, "--json")).stdout).totals.unpricedModelRequests, 1);
+    });
+
     test("a retry is told with what it waited for", async () => {
         const session = await job.session();
         await session.run("FAIL 503 TIMES 1 SAY made it");
