@@ -25,7 +25,7 @@ static bool parse_line(struct str text, struct line *out)
 {
     struct str rest = text;
     return str_split(&rest, ' ', &out->id) && out->id.n > 0 && out->id.n < ID_MAX &&
-           str_to_u64(rest, &out->mib);
+           str_to_u64(rest, &out->mib) && out->mib <= UINT32_MAX;
 }
 
 static err open_locked(const struct ledger *l, int *out_fd)

@@ -113,11 +113,12 @@ static void damaged_lines_are_dropped(void **state)
     char path[96];
     const struct ledger l = ledger_of(1000);
     snprintf(path, sizeof path, "%s/.memory", folder);
-    assert_int_equal(fd_write_file_atomic(path,
-                                          STR("sess_a 600\nsess_b\n 5\nsess_c x\n\0\nsess_d -1\n"
-                                              "sess_e 99999999999999999999\nsess_f 100"),
-                                          0600),
-                     0);
+    assert_int_equal(
+        fd_write_file_atomic(path,
+                             STR("sess_a 600\nsess_b\n 5\nsess_c x\n\0\nsess_d -1\n"
+                                 "sess_e 99999999999999999999\nsess_h 4294967296\nsess_f 100"),
+                             0600),
+        0);
     assert_int_equal(ledger_check(&l, 301), E_QUOTA);
     assert_int_equal(ledger_reserve(&l, "sess_g", 300), 0);
     assert_int_equal(ledger_check(&l, 1), E_QUOTA);
