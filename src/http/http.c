@@ -165,9 +165,12 @@ static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection
     struct MHD_Response *r = make_response(x);
     if (r == NULL)
         return MHD_NO;
+    bool slim = x->reply.stream && !x->ctx.upload;
     x->reply.stream = NULL; /* the response frees it */
     enum MHD_Result ok = MHD_queue_response(connection, (unsigned)x->reply.status, r);
     MHD_destroy_response(r);
+    if (slim)
+        exchange_slim(x);
     return ok;
 }
 
