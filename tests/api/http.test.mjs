@@ -57,6 +57,26 @@ test("HEAD answers like GET without a body", async () => {
     assert.equal(head.headers["content-length"], get.headers["content-length"]);
 });
 
+test("no web page of another origin may read a reply: there is no CORS header, whatever is asked", async () => {
+    const headers = { origin: "https://elsewhere.example.com", "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization" };
+    for (const [method, target] of [["OPTIONS", "/v1/agents"], ["GET", "/v1/agents"], ["GET", "/healthz"], ["GET", "/v1/nothing"],
+        ["POST", "/v1/agents"]]) {
+        const reply = await service.request(method, target, { headers });
+        assert.deepEqual(Object.keys(reply.headers).filter((name) => name.startsWith("access-control")), [], target);
+    }
+});
+
+test("every GET without parameters answers HEAD and names it in Allow", async () => {
+    for (const target of ["/v1/agents", "/v1/environments", "/v1/sessions", "/v1/files", "/v1/api-keys", "/v1/tenant", "/healthz"]) {
+        const head = await service.request("HEAD", target);
+        const get = await service.request("GET", target);
+        assert.deepEqual([head.status, head.text, head.headers["content-type"]], [get.status, "", get.headers["content-type"]]);
+        const { headers } = await service.request("OPTIONS", target);
+        assert.match(headers.allow, /GET.*HEAD/);
+    }
+});
+
 test("%2F, %00, bad escapes and what is not UTF-8 in a segment are 400", async () => {
     for (const id of ["a%2Fb", "a%2fb", "a%00b", "%ff", "%c3%28", "%", "%2", "%zz", "%ed%a0%80"]) {
         assertProblem(await service.request("GET", `/v1/agents/${id}`), 400);
