@@ -13,10 +13,6 @@ static const struct column columns[] = {
     {"CREATED", "createdAt", COLUMN_TIME, 0},
     {0},
 };
-static const struct resource_filter filters[] = {
-    {.option = "archived", .query = "includeArchived", .flag = true},
-    {0},
-};
 const struct resource agent_resource = {
     .noun = "agent",
     .plural = "agents",
@@ -25,7 +21,7 @@ const struct resource agent_resource = {
     .label = "name",
     .has_unique_label = true,
     .columns = columns,
-    .filters = filters,
+    .filters = resource_archived_filter,
 };
 
 /* ---- fields from options ---- */
@@ -204,14 +200,6 @@ static const struct option update_options[] = {
     REMOTE_OPTIONS,
     {0},
 };
-static const struct option list_options[] = {
-    {"archived", NULL, NULL, "show archived ones too"},
-    OPTION_LIMIT,
-    OPTION_JSON_LINES,
-    REMOTE_OPTIONS,
-    {0},
-};
-static const struct option one_options[] = {OPTION_JSON, REMOTE_OPTIONS, {0}};
 static const struct option lines_options[] = {OPTION_JSON_LINES, REMOTE_OPTIONS, {0}};
 
 const struct command agent_create_command = {
@@ -228,7 +216,7 @@ const struct command agent_list_command = {
     .name = "agent list",
     .arguments = "",
     .summary = "Lists agents, newest first.",
-    .options = list_options,
+    .options = resource_list_options,
     .run = resource_list,
     .resource = &agent_resource,
 };
@@ -236,7 +224,7 @@ const struct command agent_get_command = {
     .name = "agent get",
     .arguments = "AGENT",
     .summary = "Shows an agent.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_get,
     .resource = &agent_resource,
 };
@@ -261,7 +249,7 @@ const struct command agent_archive_command = {
     .name = "agent archive",
     .arguments = "AGENT",
     .summary = "Archives an agent for good: it stays readable, no new session can use it.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_archive,
     .resource = &agent_resource,
 };

@@ -10,10 +10,6 @@ static const struct column columns[] = {
     {"CREATED", "createdAt", COLUMN_TIME, 0},
     {0},
 };
-static const struct resource_filter filters[] = {
-    {.option = "archived", .query = "includeArchived", .flag = true},
-    {0},
-};
 const struct resource environment_resource = {
     .noun = "env",
     .plural = "environments",
@@ -22,7 +18,7 @@ const struct resource environment_resource = {
     .label = "name",
     .has_unique_label = true,
     .columns = columns,
-    .filters = filters,
+    .filters = resource_archived_filter,
 };
 
 /* ---- fields from options ---- */
@@ -151,14 +147,6 @@ static const struct option update_options[] = {
     REMOTE_OPTIONS,
     {0},
 };
-static const struct option list_options[] = {
-    {"archived", NULL, NULL, "show archived ones too"},
-    OPTION_LIMIT,
-    OPTION_JSON_LINES,
-    REMOTE_OPTIONS,
-    {0},
-};
-static const struct option one_options[] = {OPTION_JSON, REMOTE_OPTIONS, {0}};
 
 const struct command env_create_command = {
     .name = "env create",
@@ -172,7 +160,7 @@ const struct command env_list_command = {
     .name = "env list",
     .arguments = "",
     .summary = "Lists environments, newest first.",
-    .options = list_options,
+    .options = resource_list_options,
     .run = resource_list,
     .resource = &environment_resource,
 };
@@ -180,7 +168,7 @@ const struct command env_get_command = {
     .name = "env get",
     .arguments = "ENV",
     .summary = "Shows an environment.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_get,
     .resource = &environment_resource,
 };
@@ -197,7 +185,7 @@ const struct command env_archive_command = {
     .name = "env archive",
     .arguments = "ENV",
     .summary = "Archives an environment for good: no new session can use it.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_archive,
     .resource = &environment_resource,
 };
@@ -205,7 +193,7 @@ const struct command env_delete_command = {
     .name = "env delete",
     .arguments = "ENV",
     .summary = "Deletes an environment for good; its sessions go on.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_delete,
     .resource = &environment_resource,
 };

@@ -15,6 +15,19 @@
 #define LABEL_COLUMNS 40
 #define BEGINNING_MIN 4 /* characters of an id */
 
+const struct resource_filter resource_archived_filter[] = {
+    {.option = "archived", .query = "includeArchived", .flag = true},
+    {0},
+};
+const struct option resource_list_options[] = {
+    {"archived", NULL, NULL, "show archived ones too"},
+    OPTION_LIMIT,
+    OPTION_JSON_LINES,
+    REMOTE_OPTIONS,
+    {0},
+};
+const struct option resource_one_options[] = {OPTION_JSON, REMOTE_OPTIONS, {0}};
+
 /* ---- finding ---- */
 
 static const char *label_of(const struct resource *resource, const json_t *row)

@@ -49,6 +49,11 @@ int resource_get(const struct invocation *call);
 int resource_archive(const struct invocation *call);
 int resource_delete(const struct invocation *call);
 
+/* Tables for verbs and resources that need no more: --archived with its query, and --json with the
+   service's options. */
+extern const struct resource_filter resource_archived_filter[];
+extern const struct option resource_list_options[], resource_one_options[];
+
 #define OPTION_FROM                                                                                \
     {                                                                                              \
         "from", "FILE", NULL, "fields as a JSON object, as in the API; - reads standard input"     \

@@ -247,7 +247,6 @@ static const struct option list_options[] = {
     REMOTE_OPTIONS,
     {0},
 };
-static const struct option one_options[] = {OPTION_JSON, REMOTE_OPTIONS, {0}};
 static const struct option send_options[] = {
     {"tail", NULL, NULL, "watch until its turn ends; see session tail"},
     {"steer", NULL, NULL, "between the tool calls of the running turn, not after it"},
@@ -282,7 +281,7 @@ const struct command session_get_command = {
     .name = "session get",
     .arguments = "SESSION",
     .summary = "Shows a session: its state, its agent, what it used.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = resource_get,
     .resource = &session_resource,
 };
@@ -299,7 +298,7 @@ const struct command session_interrupt_command = {
     .name = "session interrupt",
     .arguments = "SESSION",
     .summary = "Ends the turn that runs, at once.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = interrupt,
     .resource = &session_resource,
 };
@@ -307,7 +306,7 @@ const struct command session_withdraw_command = {
     .name = "session withdraw",
     .arguments = "SESSION EVENT",
     .summary = "Takes back a message that still waits its turn.",
-    .options = one_options,
+    .options = resource_one_options,
     .run = withdraw,
     .resource = &session_resource,
 };
