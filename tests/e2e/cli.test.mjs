@@ -39,7 +39,7 @@ describe("the command line", { skip: serviceMissing }, () => {
         assert.equal(code, 0);
         const rows = stdout.match(/^ {2}\S.*$/gm).map((row) => {
             const [left, summary] = row.trim().split(/ {2,}/);
-            return { name: /^[a-z]+( [a-z]+)?/.exec(left)[0], summary: summary ?? left.slice(left.search(/ [A-Z][a-z]/) + 1) };
+            return { name: /^[a-z]+( [a-z]+(-[a-z]+)*)?/.exec(left)[0], summary: summary ?? left.slice(left.search(/ [A-Z][a-z]/) + 1) };
         });
         const names = rows.map(({ name }) => name);
         assert.equal(new Set(names).size, names.length);
