@@ -36,6 +36,7 @@ export type TenantId = string;
 export type Quota = {
     /** null: unlimited */
     limit: number | null;
+    /** dailyUsd: since 00:00 UTC */
     used: number | null;
 };
 

@@ -3,6 +3,7 @@
 #include "api/rows.h"
 #include "api/service.h"
 #include "session/quota.h"
+#include "session/spend.h"
 #include "session/store.h"
 
 static const char sql_tenant[] = "SELECT name, created_at FROM tenants WHERE id = $1";
@@ -40,12 +41,18 @@ static err add_plan(struct db_conn *c, struct view *v)
 }
 
 /* null: nobody counts it (a rate), or not here. */
-static err used_json(struct db_conn *c, const char *tenant, enum quota_kind kind, json_t **out)
+static err used_json(struct ctx *ctx, struct db_conn *c, enum quota_kind kind, json_t **out)
 {
     int64_t used;
-    if (kind == QUOTA_REQUESTS_PER_MINUTE || kind == QUOTA_MONTHLY_TOKENS ||
-        kind == QUOTA_DAILY_USD) {
+    double usd;
+    const char *tenant = ctx->tenant;
+    if (kind == QUOTA_REQUESTS_PER_MINUTE || kind == QUOTA_MONTHLY_TOKENS) {
         *out = json_null();
+        return 0;
+    }
+    if (kind == QUOTA_DAILY_USD) {
+        TRY(spend_today(c, tenant, clock_wall_ms(ctx->clock), &usd));
+        *out = json_real(usd);
         return 0;
     }
     if (kind == QUOTA_CONCURRENT_SANDBOXES)
@@ -71,7 +78,7 @@ static err add_quotas(struct db_conn *c, struct view *v)
     TRY(quota_limits(c, v->ctx->tenant, &limits));
     for (enum quota_kind kind = 0; kind < QUOTA_KINDS; kind++) {
         json_t *used = NULL;
-        TRY(used_json(c, v->ctx->tenant, kind, &used));
+        TRY(used_json(v->ctx, c, kind, &used));
         json_t *quota = json_object();
         json_object_set_new(quota, "limit", limit_json(limits.of[kind]));
         json_object_set_new(quota, "used", used);

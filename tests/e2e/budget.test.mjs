@@ -89,6 +89,9 @@ describe("budgets", { skip: serviceMissing }, () => {
         const cost = runs.flatMap((events) => ofType(events, "span.model_request_end"))
             .reduce((sum, span) => sum + span.costUsd, 0);
         assert.ok(cost <= 5 + 8 * 0.6, `${cost}`);
+        const { quotas } = await job.service.ok("GET", "/v1/tenant");
+        assert.equal(quotas.dailyUsd.limit, 5);
+        assert.ok(quotas.dailyUsd.used >= cost - 0.001, `${quotas.dailyUsd.used}`);
         execFileSync(SERVICE_PROGRAM, ["tenant", "set", job.service.tenantId, "--data", job.service.data,
             "--limits", "dailyUsd=none"]);
         const later = await sessions[0].run("SAY at it again");
