@@ -8,7 +8,7 @@
 #include "sandbox/tar.h"
 
 #define LARGE_MIB 256
-#define SMALL_FOLDERS 100
+#define SMALL_FOLDERS 15
 #define SMALL_EACH 200 /* files of 2 KiB in a folder */
 
 static struct stage_box box;
