@@ -1,5 +1,6 @@
 // A terminal in a session's sandbox, over an upgraded connection: what it does, what ends it, and what is refused.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import net from "node:net";
 import { readFileSync } from "node:fs";
 import path from "node:path";
@@ -231,5 +232,16 @@ describe("a terminal in a sandbox", { skip: serviceMissing }, () => {
         const again = await openShell(job.service, session.id);
         again.type("exit\n");
         assert.deepEqual(await again.ended, { exit: { code: 0 } });
+    });
+
+    test("goes through TLS, too", async () => { // the last: the service has another address from here on
+        const [cert, key] = ["cert.pem", "key.pem"].map((name) => path.join(job.service.data, name));
+        execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
+            "-out", cert, "-days", "2", "-subj", "/CN=localhost"], { stdio: "ignore" });
+        await job.service.restart({ args: ["--tls-cert", cert, "--tls-key", key] });
+        const shell = await openShell(job.service, session.id);
+        shell.type("stty -echo; echo; seq 100000; exit 5\n");
+        assert.deepEqual(await shell.ended, { exit: { code: 5 } });
+        assert.equal(shell.screen.match(/^\d+\r$/gm).length, 100000);
     });
 });

@@ -4,6 +4,7 @@
 //   shell.type("ls\n"); await shell.sees(/README/); shell.resize(30, 100);
 //   await shell.ended;                     {exit: {code} | {signal}} | {error: {code, message}} | {cut: true}
 import http from "node:http";
+import https from "node:https";
 import { PATIENCE_MS } from "./eventually.mjs";
 
 /** src/hands/frames.h */
@@ -20,10 +21,10 @@ export function frame(type, payload = "") {
 
 /** The upgraded socket, or the reply that was given instead: {socket, head} | {status, body}. */
 export function upgrade(service, target, { key = service.apiKey, headers = {}, first } = {}) {
-    const { hostname, port } = new URL(service.url);
+    const { protocol, hostname, port } = new URL(service.url);
     return new Promise((resolve, reject) => {
-        const request = http.request({
-            hostname, port, path: target, method: "POST", agent: false,
+        const request = (protocol === "https:" ? https : http).request({
+            hostname, port, rejectUnauthorized: false, path: target, method: "POST", agent: false,
             headers: { connection: "Upgrade", upgrade: "pi-shell", authorization: `Bearer ${key}`, ...headers },
         });
         request.on("upgrade", (reply, socket, head) => resolve({ status: reply.statusCode, reply, socket, head }));
