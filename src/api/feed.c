@@ -98,7 +98,10 @@ err feed_write(struct feed *f, struct str bytes)
 
 err feed_check(struct feed *f)
 {
+    CHECK(f, FEED_MAGIC);
     AUTO_LOCK(&f->feed_lock);
+    f->began = true; /* it goes well so far: the reply need not wait for the first word */
+    pthread_cond_broadcast(&f->changed);
     return f->closed ? gone() : 0;
 }
 

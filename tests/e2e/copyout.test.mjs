@@ -230,6 +230,20 @@ describe("copying out of a sandbox", { skip: serviceMissing }, () => {
         assert.deepEqual(lines(await get(session)), ["A f 0644 /workspace/f"]);
     });
 
+    test("a sandbox that was stopped for being idle is started for it, and stopped again", async () => {
+        const session = await job.session({ environment: { idleTimeout: 1 } });
+        await bash(session, "echo kept > f; chmod 4750 f; touch -d @1000000000 f");
+        const stopped = () => eventually("the stop", async () => (await job.service.ok("GET", session.path)).sandbox.state,
+            (state) => state === "stopped");
+        await stopped();
+        assert.deepEqual(lines(await get(session)), ["A f 4750 /workspace/f"]);
+        await stopped();
+        const to = await unpack(session);
+        assert.equal(readFileSync(path.join(to, "f"), "utf8"), "kept\n");
+        assert.equal(statSync(path.join(to, "f")).mtimeMs, 1e12);
+        await stopped();
+    });
+
     test("other tenants, bad paths and bad ids see nothing", async () => {
         const session = await sessionWith("echo x > f");
         for (const bad of ["?path=workspace", "?path=/a/../b", "?path=/a//b", "?path=/a/", "?path=", "?what=1"]) {
