@@ -18,6 +18,7 @@
 #define SHELLS_MAX 256 /* at once, a thread each */
 #define SHELLS_OF_SESSION 16
 #define OPENING_MS 30000
+#define LINGER_MS 10000
 #define IDLE_MS (30 * 60 * 1000)
 
 struct shell {
@@ -75,8 +76,11 @@ static void shell_free(void *arg)
 static void *run(void *arg)
 {
     struct shell *s = arg;
-    const struct relay_options options = {
-        .clock = s->clock, .opening_ms = OPENING_MS, .idle_ms = IDLE_MS};
+    const struct relay_options options = {.clock = s->clock,
+                                          .opening_ms = OPENING_MS,
+                                          .idle_ms = IDLE_MS,
+                                          .linger_ms =
+                                              http_upgraded_keeps_sent(s->client) ? 0 : LINGER_MS};
     log_bind(NULL, s->session);
     err e =
         relay_run(http_upgraded_fd(s->client), http_upgraded_early(s->client), s->hands, &options);

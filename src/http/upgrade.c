@@ -16,6 +16,7 @@ struct http_upgraded {
     struct http_takeover takeover;
     /* Once it began: */
     struct MHD_UpgradeResponseHandle *handle;
+    struct MHD_Connection *connection;
     int fd; /* the library's */
     struct buf early;
     struct http_upgraded *prev, *next; /* server->upgraded; guarded by streams_lock */
@@ -59,12 +60,12 @@ static void on_upgraded(void *arg, struct MHD_Connection *connection, void *requ
                         const char *early, size_t early_n, MHD_socket fd,
                         struct MHD_UpgradeResponseHandle *handle)
 {
-    (void)connection;
     struct http_upgraded *u = arg;
     struct http_exchange *x = request;
     CHECK(u, UPGRADED_MAGIC);
     x->reply.upgraded = NULL; /* its own owner from here on */
     u->handle = handle;
+    u->connection = connection;
     u->fd = fd;
     buf_add(&u->early, early, early_n);
     add_to_list(u);
@@ -88,6 +89,23 @@ struct str http_upgraded_early(const struct http_upgraded *u)
     return buf_str(&u->early);
 }
 
+bool http_upgraded_keeps_sent(const struct http_upgraded *u)
+{
+    return u->server->options.tls_cert_pem != NULL;
+}
+
+/* Through TLS the library carries bytes between two sockets. Having sent what there is, it would
+   wait for the client to leave: as far as it can see, now it has. */
+static void hang_up(struct http_upgraded *u)
+{
+    if (!http_upgraded_keeps_sent(u))
+        return;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(u->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info)
+        shutdown(info->connect_fd, SHUT_RD);
+}
+
 void http_upgraded_close(struct http_upgraded *u)
 {
     CHECK(u, UPGRADED_MAGIC);
@@ -99,6 +117,7 @@ void http_upgraded_close(struct http_upgraded *u)
         server->upgraded = u->next;
     if (u->next)
         u->next->prev = u->prev;
+    hang_up(u);
     MHD_upgrade_action(u->handle, MHD_UPGRADE_ACTION_CLOSE);
     pthread_cond_broadcast(&server->upgraded_fewer);
     buf_done(&u->early);

@@ -14,7 +14,7 @@
 #define OPENING_BYTES_MAX 4096 /* of a frame that holds JSON */
 #define SIZE_LIMIT 1000        /* rows and columns */
 #define TERM_MAX 64
-#define FAREWELL_MS 2000 /* for a client that is slow to take the end */
+#define FAREWELL_MS 10000 /* for a client that is slow to take the end */
 
 struct side {
     int fd;
@@ -237,26 +237,38 @@ static const char *code_of(err e)
     return e == E_TIMEOUT ? "idle" : e == E_CLOSED ? "sandbox_ended" : "bad_frame";
 }
 
-/* Gives the client what is left for it, and waits until it has taken it (or a while). */
-static void farewell(struct relay *r)
+/* What is left for the client. */
+static bool say_all(struct side *s, int64_t ms, const struct relay *r)
 {
-    int64_t until = now_ms(r) + FAREWELL_MS;
-    for (bool open = true; open;) {
-        int64_t left = until - now_ms(r);
-        struct pollfd p = {.fd = r->client.fd, .events = wanted(&r->client, r->client.to.n == 0)};
+    for (int64_t until = now_ms(r) + ms, left; s->to.n > 0;) {
+        struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+        left = until - now_ms(r);
+        if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR) || !say(s))
+            return false;
+    }
+    return true;
+}
+
+/* Closing while the client still sends could lose what it has not read yet. */
+static void wait_for_leave(struct relay *r)
+{
+    bool gone = false;
+    for (int64_t until = now_ms(r) + r->options->linger_ms, left; !gone;) {
+        struct pollfd p = {.fd = r->client.fd, .events = POLLIN};
+        left = until - now_ms(r);
         if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR))
             return;
-        if (p.revents & POLLOUT) {
-            open = say(&r->client);
-            if (open && r->client.to.n == 0)
-                shutdown(r->client.fd, SHUT_WR);
-        } else if (p.revents) {
-            bool gone;
-            buf_clear(&r->client.from);
-            hear(r, &r->client, &gone);
-            open = !gone;
-        }
+        buf_clear(&r->client.from);
+        hear(r, &r->client, &gone);
     }
+}
+
+static void farewell(struct relay *r)
+{
+    if (!say_all(&r->client, FAREWELL_MS, r))
+        return;
+    shutdown(r->client.fd, SHUT_WR);
+    wait_for_leave(r);
 }
 
 err relay_run(int client, struct str early, int hands, const struct relay_options *options)

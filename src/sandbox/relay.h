@@ -17,6 +17,8 @@ struct relay_options {
     const struct clock *clock;
     int64_t opening_ms; /* the client must have said EXEC by then */
     int64_t idle_ms;    /* nothing went either way for so long: it is ended */
+    int64_t
+        linger_ms; /* for the client to leave at the end, having taken all; 0: once it is sent */
 };
 
 /* Blocks until it ended; both sockets are borrowed. `early`: what the client said already. The

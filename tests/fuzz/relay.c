@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     assert(fd_write_full(hands[0], data + cut, n - cut) == 0);
     shutdown(client[0], SHUT_WR);
     shutdown(hands[0], SHUT_WR);
-    const struct relay_options options = {clock_real(), 10000, 10000};
+    const struct relay_options options = {clock_real(), 10000, 10000, 10000};
     relay_run(client[1], early, hands[1], &options);
     close(client[1]);
     close(hands[1]);

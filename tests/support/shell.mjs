@@ -82,12 +82,17 @@ class Shell {
         if (type === FRAME.STDOUT) {
             this.screen += payload.toString("latin1");
         } else if (type === FRAME.EXIT) {
-            this.#outcome = { exit: JSON.parse(payload) };
+            this.#end({ exit: JSON.parse(payload) });
         } else if (type === FRAME.ERROR) {
-            this.#outcome = { error: JSON.parse(payload) };
+            this.#end({ error: JSON.parse(payload) });
         } else {
-            this.#outcome = { error: { code: `frame ${type}` } };
+            this.#end({ error: { code: `frame ${type}` } });
         }
+    }
+
+    #end(outcome) {
+        this.#outcome = outcome;
+        this.socket.end(); // the client leaves first
     }
 
     send(type, payload) {

@@ -44,7 +44,7 @@ static void open_stage(struct stage *s, int64_t opening_ms, int64_t idle_ms)
                         .relay_client = client[1],
                         .hands = hands[0],
                         .relay_hands = hands[1],
-                        .options = {clock_real(), opening_ms, idle_ms}};
+                        .options = {clock_real(), opening_ms, idle_ms, LONG_MS}};
     assert_int_equal(pthread_create(&s->thread, NULL, run, s), 0);
 }
 
