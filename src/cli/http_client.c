@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -263,6 +264,26 @@ err http_client_upload(struct http_client *c, const char *path, const char *type
     curl_easy_setopt(c->curl, CURLOPT_READDATA, f);
     err e = perform(c, out);
     free_headers(headers);
+    return e;
+}
+
+err http_client_upload_form(struct http_client *c, const char *path, const char *part,
+                            const char *file, const char *name, struct buf *out)
+{
+    AUTO_BUF url = {0};
+    if (access(file, R_OK) != 0)
+        return fail_errno("read %.200s", file);
+    buf_printf(&url, "%s%s", c->base_url, path);
+    prepare(c, url.p);
+    curl_mime *form = curl_mime_init(c->curl);
+    curl_mimepart *p = curl_mime_addpart(form);
+    curl_mime_name(p, part);
+    curl_mime_filedata(p, file);
+    if (name)
+        curl_mime_filename(p, name);
+    curl_easy_setopt(c->curl, CURLOPT_MIMEPOST, form);
+    err e = perform(c, out);
+    curl_mime_free(form);
     return e;
 }
 

@@ -24,6 +24,9 @@ err http_client_send(struct http_client *c, const char *method, const char *path
 /* POSTs a file as it is; "-" is standard input. */
 err http_client_upload(struct http_client *c, const char *path, const char *type, const char *file,
                        struct buf *out);
+/* POST of a file as one part of a multipart/form-data body; `name` instead of its own, or NULL. */
+err http_client_upload_form(struct http_client *c, const char *path, const char *part,
+                            const char *file, const char *name, struct buf *out);
 err http_client_get(struct http_client *c, const char *path, struct buf *out);
 
 struct http_stream {

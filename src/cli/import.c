@@ -7,7 +7,7 @@
 static const struct option options[] = {
     REMOTE_OPTIONS,
     {"agent", "AGENT", NULL, "who goes on with it; needed"},
-    {"environment", "ENV", NULL, "what its sandbox is made of; needed"},
+    {"env", "ENV", NULL, "what its sandbox is made of; needed"},
     {"title", "TEXT", NULL, "the session's title"},
     OPTION_JSON,
     {0},
@@ -28,9 +28,9 @@ static err import_session(struct remote *r)
     AUTO_BUF body = {0};
     AUTO_JSON session = NULL;
     char agent[ID_MAX], environment[ID_MAX];
-    const char *agent_word = option_value(call, "agent"), *word = option_value(call, "environment");
+    const char *agent_word = option_value(call, "agent"), *word = option_value(call, "env");
     if (!agent_word || !word)
-        return fail(E_INVALID, "--agent and --environment must be given: the log says what was "
+        return fail(E_INVALID, "--agent and --env must be given: the log says what was "
                                "said, not by whom and where it goes on");
     TRY(resource_find(r, &agent_resource, agent_word, agent));
     TRY(resource_find(r, &environment_resource, word, environment));

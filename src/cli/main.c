@@ -78,6 +78,14 @@ static const struct section {
          &env_archive_command,
          &env_delete_command,
      }},
+    {"Files, uploaded or left by sessions",
+     {
+         &file_upload_command,
+         &file_list_command,
+         &file_get_command,
+         &file_download_command,
+         &file_delete_command,
+     }},
     {"Images that environments start from",
      {
          &image_import_command,

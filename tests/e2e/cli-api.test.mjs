@@ -1,6 +1,6 @@
 // The command line over a running service: agents, environments, sessions, made, listed, found by name, changed.
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -192,6 +192,34 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         const { stdout } = await pm(["session", "send", "Other way", "SAY two", "--tail"]);
         assert.equal(stdout, "two\n");
         await fails(/404|409|400/, "session", "fork", id, "--entry", "none");
+    });
+
+    test("a file goes up, is found by its name, and comes back; never over what is there", async () => {
+        const content = "line one\n".repeat(10_000);
+        writeFileSync(path.join(folder, "notes.txt"), content);
+        const made = await json("file", "upload", path.join(folder, "notes.txt"));
+        assert.deepEqual([made.name, made.sizeBytes], ["notes.txt", content.length]);
+        assert.match(await ok("file", "list"), new RegExp(`^${made.id} +notes.txt +${content.length} `, "m"));
+        assert.equal((await pm(["file", "download", "notes.txt", "--output", "-"])).stdout, content);
+        const there = await pm(["file", "download", made.id], { cwd: folder });
+        assert.equal(there.code, 1);
+        assert.match(there.stderr, /notes\.txt is there already/);
+        const copy = path.join(folder, "copy");
+        assert.match(await ok("file", "download", made.id, "--output", copy), /copy: 90000 bytes/);
+        assert.equal(readFileSync(copy, "utf8"), content);
+        const other = await json("file", "upload", path.join(folder, "notes.txt"), "--name", ".hidden");
+        assert.equal((await pm(["file", "download", other.id], { cwd: folder })).code, 0);
+        assert.ok(readdirSync(folder).includes(other.id), "a hidden name is not taken");
+        await ok("file", "delete", made.id);
+        await fails(/404 file_not_found.*file list/, "file", "download", made.id);
+        await fails(/read .*nowhere/, "file", "upload", path.join(folder, "nowhere"));
+    });
+
+    test("what a session left is listed", async () => {
+        const session = await job.session();
+        await session.run('CALL bash {"command":"mkdir -p /mnt/session/outputs; echo 42 > /mnt/session/outputs/answer.txt"} THEN SAY ok');
+        assert.match(await ok("file", "list", "--session", session.id), / answer\.txt +3 /);
+        assert.equal((await pm(["file", "download", "answer.txt", "--output", "-"])).stdout, "42\n");
     });
 
     test("other words for the same verb are understood", async () => {

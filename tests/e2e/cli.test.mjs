@@ -54,7 +54,7 @@ describe("the command line", { skip: serviceMissing }, () => {
             assert.ok(help.stdout.includes(summary), `${name}: says the same`);
             const options = [...help.stdout.matchAll(/^ {2}(--[a-z-]+)/gm)].map(([, option]) => option);
             assert.equal(new Set(options).size, options.length, `${name}: each option once`);
-            if (options.includes("--url") && !["shell", "export", "pull"].includes(name)) {
+            if (options.includes("--url") && !["shell", "export", "pull", "file download"].includes(name)) {
                 assert.ok(options.includes("--json"), `${name}: for scripts, too`);
             }
         }

@@ -113,14 +113,14 @@ describe("a log that moves", { skip: serviceMissing }, () => {
             env: { ...process.env, PI_MANAGED_URL: job.service.url, PI_MANAGED_API_KEY: job.service.apiKey } })).stdout;
         await run("export", original.id, "--output", "moved.jsonl");
         assert.equal(JSON.parse(lines(await readFile(path.join(folder, "moved.jsonl"), "utf8"))[0]).cwd, folder);
-        const session = JSON.parse(await run("import", "moved.jsonl", "--agent", agent.name, "--environment",
+        const session = JSON.parse(await run("import", "moved.jsonl", "--agent", agent.name, "--env",
             environment.name, "--json"));
         assert.deepEqual(said(await eventsOf({ path: `/v1/sessions/${session.id}` })), said(await eventsOf(original)));
         await writeFile(path.join(folder, "bad.jsonl"), "no log\n");
-        await assert.rejects(run("import", "bad.jsonl", "--agent", agent.name, "--environment", environment.name),
+        await assert.rejects(run("import", "bad.jsonl", "--agent", agent.name, "--env", environment.name),
             /line 1 of the log/);
-        await assert.rejects(run("import", "moved.jsonl"), /--agent and --environment/);
-        await assert.rejects(run("import", "missing.jsonl", "--agent", agent.name, "--environment", environment.name),
+        await assert.rejects(run("import", "moved.jsonl"), /--agent and --env/);
+        await assert.rejects(run("import", "missing.jsonl", "--agent", agent.name, "--env", environment.name),
             /missing.jsonl/);
     });
 });
