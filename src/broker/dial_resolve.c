@@ -14,27 +14,31 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* Those left behind by whoever gave up count too, for as long as the system's resolver tries. */
+/* Different names; those left behind by whoever gave up count too, for as long as the system's
+   resolver tries. */
 #define LOOKUPS_MAX 64
 
-/* Owned by two: the caller and the thread. Whoever leaves last frees it. */
+/* Shared by the thread and all who want to know this now: whoever leaves last frees it. */
 struct lookup {
-    char *host;
-    int port, done_fd; /* eventfd, written once the rest is set */
-    int rc;            /* of getaddrinfo */
+    char *host; /* these three are constant */
+    int port, done_fd;
+
+    /* guarded by lookups_lock */
+    struct lookup *next;
+    unsigned owners;
+    int rc; /* of getaddrinfo; it and the answers are set before done_fd (an eventfd) is written */
     bool too_many;
     struct dial_answers answers;
-    unsigned owners; /* guarded by lookups_lock */
 };
 
-static pthread_mutex_t lookups_lock = PTHREAD_MUTEX_INITIALIZER; /* guards owners and the count */
-static unsigned lookups_running;
+static pthread_mutex_t lookups_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lookup *lookups; /* those under way */
+static unsigned lookups_count;
 
-static void leave(struct lookup *l, bool thread)
+static void leave(struct lookup *l)
 {
     {
         AUTO_LOCK(&lookups_lock);
-        lookups_running -= thread;
         if (--l->owners > 0)
             return;
     }
@@ -43,6 +47,7 @@ static void leave(struct lookup *l, bool thread)
     mem_free(l);
 }
 
+/* With the lock held. */
 static void keep_answers(struct lookup *l, const struct addrinfo *list)
 {
     for (; list; list = list->ai_next) {
@@ -56,38 +61,65 @@ static void keep_answers(struct lookup *l, const struct addrinfo *list)
     }
 }
 
+/* From now on the name is asked anew. */
+static void finish(struct lookup *l, int rc, const struct addrinfo *list)
+{
+    AUTO_LOCK(&lookups_lock);
+    struct lookup **at = &lookups;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    lookups_count--;
+    l->rc = rc;
+    keep_answers(l, list);
+    uint64_t one = 1;
+    ssize_t n = write(l->done_fd, &one, sizeof one);
+    (void)n; /* an eventfd at 0 takes it */
+}
+
 static void *look_up(void *arg)
 {
     struct lookup *l = arg;
     char port[8];
     snprintf(port, sizeof port, "%d", l->port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list = NULL;
-    l->rc = getaddrinfo(l->host, port, &hints, &list);
-    if (l->rc == 0) {
-        keep_answers(l, list);
+    int rc = getaddrinfo(l->host, port, &hints, &list);
+    finish(l, rc, rc == 0 ? list : NULL);
+    if (rc == 0)
         freeaddrinfo(list);
-    }
-    uint64_t one = 1;
-    ssize_t n = write(l->done_fd, &one, sizeof one);
-    (void)n; /* an eventfd at 0 takes it */
-    leave(l, true);
+    leave(l);
     return NULL;
 }
 
-static err begin(const char *host, int port, struct lookup **out)
+/* With the lock held. */
+static struct lookup *find(const char *host, int port)
+{
+    for (struct lookup *l = lookups; l; l = l->next)
+        if (l->port == port && strcmp(l->host, host) == 0)
+            return l;
+    return NULL;
+}
+
+/* Many want the same name at once, such as a provider's after a pause: they share one lookup. */
+static err join(const char *host, int port, struct lookup **out)
 {
     AUTO_FD done = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (done < 0)
         return fail_errno("eventfd");
-    {
-        AUTO_LOCK(&lookups_lock);
-        if (lookups_running >= LOOKUPS_MAX)
-            return fail(E_UNAVAILABLE, "the name %s was not looked up: too many names are", host);
-        lookups_running++;
+    AUTO_LOCK(&lookups_lock);
+    struct lookup *l = find(host, port);
+    if (l) {
+        l->owners++;
+        *out = l;
+        return 0;
     }
-    struct lookup *l = mem_alloc(sizeof *l);
-    *l = (struct lookup){.host = mem_strdup(host), .port = port, .owners = 2};
+    if (lookups_count >= LOOKUPS_MAX)
+        return fail(E_UNAVAILABLE, "the name %s was not looked up: too many names are", host);
+    l = mem_alloc(sizeof *l);
+    *l = (struct lookup){.host = mem_strdup(host), .port = port, .owners = 2, .next = lookups};
     l->done_fd = fd_take(&done);
+    lookups = l;
+    lookups_count++;
     thread_start_detached("name-lookup", look_up, l);
     *out = l;
     return 0;
@@ -114,6 +146,7 @@ static err wait_done(const struct lookup *l, int64_t timeout_ms, int wake_fd)
 
 static err take_answers(const struct lookup *l, struct dial_answers *out)
 {
+    AUTO_LOCK(&lookups_lock);
     if (l->rc != 0)
         return fail(E_UNAVAILABLE, "the name %s could not be resolved (%s)", l->host,
                     gai_strerror(l->rc));
@@ -144,10 +177,10 @@ err dial_resolve(const char *host, int port, int64_t timeout_ms, int wake_fd,
     struct lookup *l = NULL;
     if (take_literal(host, port, out))
         return 0;
-    TRY(begin(host, port, &l));
+    TRY(join(host, port, &l));
     err e = wait_done(l, timeout_ms, wake_fd);
     if (!e)
         e = take_answers(l, out);
-    leave(l, false);
+    leave(l);
     return e;
 }

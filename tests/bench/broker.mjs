@@ -3,11 +3,14 @@
 // relay are processes of their own; each token carries the time it was sent (all clocks here are one). Then how long
 // a whole service is without its broker after kill -9.
 //   ROUNDS (100), TOKENS (100), STREAMS (200), MEGABYTES (64), KILLS (5)
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import http from "node:http";
+import https from "node:https";
 import net from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { startJob } from "../support/job.mjs";
@@ -24,7 +27,7 @@ const SSE = { "content-type": "text/event-stream" };
 const now = () => Number(process.hrtime.bigint()) / 1e6;
 
 /** tokens: TOKENS events a millisecond apart; flood: MEGABYTES of events; hold: one event, then silence. */
-function provider() {
+function provider(tls) {
     const event = (content) => `data: ${JSON.stringify({ choices: [{ delta: { content } }] })}\n\n`;
     const block = event("x".repeat(16_000)).repeat(4);
     const answers = {
@@ -49,14 +52,24 @@ function provider() {
         },
         hold: (response) => response.write(event("held")),
     };
-    const server = http.createServer((request, response) => {
+    const serve = (request, response) => {
         let body = "";
         request.on("data", (part) => (body += part)).on("end", () => {
             response.writeHead(200, SSE);
             answers[JSON.parse(body).what](response);
         });
-    });
+    };
+    const [key, cert] = tls ? [`${tls}/key`, `${tls}/cert`].map((file) => readFileSync(file)) : [];
+    const server = tls ? https.createServer({ key, cert }, serve) : http.createServer(serve);
     server.listen(0, "127.0.0.1", () => console.log(server.address().port));
+}
+
+function makeCertificate() {
+    const folder = mkdtempSync(path.join(tmpdir(), "bench-broker-"));
+    execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+        "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
+        "-keyout", `${folder}/key`, "-out", `${folder}/cert`], { stdio: "ignore" });
+    return folder;
 }
 
 /** What one would write without the broker: a proxy that pipes both ways. */
@@ -184,6 +197,19 @@ async function memory(ways, pids) {
     }
 }
 
+/** As in real life: the way to the provider is TLS. */
+async function memoryWithTls() {
+    const stops = [];
+    const folder = makeCertificate();
+    const model = await startChild("provider", folder);
+    const gateway = await startGateway({ after: (stop) => stops.push(stop) },
+        { baseUrl: `https://localhost:${model.port}/v1`, caFile: `${folder}/cert` });
+    await memory({ "with TLS": gateway.socket }, { "with TLS": gateway.pid });
+    await stops[0]();
+    model.stop();
+    rmSync(folder, { recursive: true });
+}
+
 async function restarts() {
     const job = await startJob();
     const { service } = job;
@@ -213,6 +239,7 @@ async function main() {
     const ways = { direct: model.port, gateway: gateway.socket, node: node.port };
     const pids = { gateway: gateway.pid, node: node.pid };
     await memory(ways, pids); // first: what a flood left behind is none of it
+    await memoryWithTls();
     await latencies(ways);
     await throughput(ways);
     for (const stop of [...stops, node.stop, model.stop]) {
@@ -222,4 +249,4 @@ async function main() {
 }
 
 const [role, port] = process.argv.slice(2);
-await ({ provider, relay: () => relay(Number(port)), undefined: main })[role]();
+await ({ provider: () => provider(port), relay: () => relay(Number(port)), undefined: main })[role]();

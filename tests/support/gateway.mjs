@@ -23,10 +23,10 @@ const DRIVER = path.join(path.dirname(SERVICE), "tests/support/gateway_driver");
 /** A reason for `skip` when the driver is not built, else false. */
 export const gatewayMissing = !existsSync(DRIVER) && `run \`make ${path.relative(".", DRIVER)}\``;
 
-export async function startGateway(t, { baseUrl, api = "openai-completions", model = "m" }) {
+export async function startGateway(t, { baseUrl, api = "openai-completions", model = "m", caFile }) {
     const folder = mkdtempSync(path.join(tmpdir(), "gateway-"));
     const socket = path.join(folder, "s");
-    const child = spawn(DRIVER, [socket, baseUrl, api, model, "tenant_a", KEY],
+    const child = spawn(DRIVER, [socket, baseUrl, api, model, "tenant_a", KEY, caFile ?? []].flat(),
         { stdio: ["pipe", "pipe", "inherit"] });
     const gateway = new Gateway(child, folder, socket);
     t.after(() => gateway.stop());
@@ -35,7 +35,8 @@ export async function startGateway(t, { baseUrl, api = "openai-completions", mod
 }
 
 class Gateway {
-    ends = [];
+    ends = []; // the last request_end of each request
+    failures = []; // of attempts before it
     #waiters = [];
     #states = [];
 
@@ -50,7 +51,9 @@ class Gateway {
     }
 
     #line(message) {
-        if (message.op === "request_end") {
+        if (message.holding) {
+            this.failures.push(message);
+        } else if (message.op === "request_end") {
             this.ends.push(message);
             this.#waiters.forEach((wake) => wake());
         } else {

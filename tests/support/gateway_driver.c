@@ -1,7 +1,7 @@
 /* The model gateway alone, for tests and benchmarks from outside: one session with a custom
    provider, control's part played here (every request may go at once).
 
-     gateway_driver SOCKET BASE_URL API MODEL TENANT KEY
+     gateway_driver SOCKET BASE_URL API MODEL TENANT KEY [CA_FILE]
 
    listens on the unix socket SOCKET; the session's token is 64 times 'a'. Standard output: "ready",
    then each request_end as a line of JSON. Standard input: "state" gives {"fds", "heap", "rss"}
@@ -89,10 +89,9 @@ static void on_end(void *arg, const char *session, const char *request, const js
 {
     struct driver *d = arg;
     (void)session;
+    print_line(d, end);
     if (json_get_bool(end, "holding", false))
         broker_request_refuse(d->link, request, 424, "retries_exhausted", "no other attempt");
-    else
-        print_line(d, end);
 }
 
 static void on_lost(void *arg)
@@ -203,12 +202,16 @@ static void stop(struct driver *d, struct gateways *gateways)
 
 int main(int argc, char **argv)
 {
-    if (argc != 7) {
-        fprintf(stderr, "usage: gateway_driver SOCKET BASE_URL API MODEL TENANT KEY\n");
+    if (argc != 7 && argc != 8) {
+        fprintf(stderr, "usage: gateway_driver SOCKET BASE_URL API MODEL TENANT KEY [CA_FILE]\n");
         return 2;
     }
-    struct driver d = {
-        .base_url = argv[2], .api = argv[3], .model = argv[4], .tenant = argv[5], .key = argv[6]};
+    struct driver d = {.base_url = argv[2],
+                       .api = argv[3],
+                       .model = argv[4],
+                       .tenant = argv[5],
+                       .key = argv[6],
+                       .env = {.ca_file = argc > 7 ? argv[7] : NULL}};
     struct rlimit files;
     signal(SIGPIPE, SIG_IGN);
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

@@ -396,6 +396,31 @@ static void a_lookup_can_be_given_up(void **state)
     }
 }
 
+static void *look_up_once(void *arg)
+{
+    struct dial_answers answers;
+    err e = dial_resolve("localhost", 443, 60000, -1, &answers);
+    *(err *)arg = e || answers.count == 0 ? E_UNAVAILABLE : 0;
+    return NULL;
+}
+
+/* More than there may be names under way. */
+static void a_crowd_that_wants_one_name_gets_it(void **state)
+{
+    (void)state;
+    enum {
+        CROWD = 200
+    };
+    pthread_t threads[CROWD];
+    err results[CROWD];
+    for (int i = 0; i < CROWD; i++)
+        threads[i] = thread_start("asks", look_up_once, &results[i]);
+    for (int i = 0; i < CROWD; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(results[i], 0);
+    }
+}
+
 /* 192.0.2.1 swallows packets where there is a route at all; where there is none the error comes at
  * once. */
 static void connecting_can_be_given_up(void **state)
@@ -429,6 +454,7 @@ int main(void)
         cmocka_unit_test(an_allowed_address_is_connected_to),
         cmocka_unit_test(a_peer_is_judged_again),
         cmocka_unit_test(a_lookup_can_be_given_up),
+        cmocka_unit_test(a_crowd_that_wants_one_name_gets_it),
         cmocka_unit_test(connecting_can_be_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
