@@ -3,11 +3,12 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { startJob, textOf } from "../support/job.mjs";
+import { Session, startJob, textOf } from "../support/job.mjs";
 import { serviceMissing } from "../support/service.mjs";
 
 const page = readFileSync(new URL("../../docs/models.md", import.meta.url), "utf8");
-const sections = page.split(/^### /m).slice(1).map((text) => ({ name: /^.*/.exec(text)[0], text }));
+const [beforeVaults, vaults] = page.split(/^## Keys of tenants/m);
+const sections = beforeVaults.split(/^### /m).slice(1).map((text) => ({ name: /^.*/.exec(text)[0], text }));
 const bodyIn = (text) => {
     const body = /^post \/v1\/agents '(.*)'$/m.exec(text)?.[1];
     return body && JSON.parse(body);
@@ -43,6 +44,23 @@ describe("docs/models.md", { skip: serviceMissing }, () => {
             assert.equal(job.model.requests.at(-1).model, body.model.id);
         });
     }
+
+    test("keys through the API: the posts work in order, and the key goes to its server", async () => {
+        const posts = [...vaults.matchAll(/^post (\S+) '(.*)'$/gm)].map(([, target, body]) => ({ target, body }));
+        assert.equal(posts.length, 5);
+        const ids = { env: (await job.environment()).id };
+        const fill = (text) => text.replace(/\b(vault|agent|env)_…/g, (_, kind) => ids[kind])
+            .replaceAll("https://models.example.com", job.model.url).replaceAll("…", "xyz");
+        let made;
+        for (const { target, body } of posts) {
+            made = await job.service.ok("POST", fill(target), fill(body));
+            const kind = /^(vault|agent|sess)_/.exec(made.id)?.[1];
+            ids[kind] = made.id;
+        }
+        const events = await new Session(job, made).run("SAY keyed");
+        assert.equal(textOf(events.find(({ type }) => type === "agent.message")), "keyed", JSON.stringify(events));
+        assert.equal(job.model.requests.at(-1).headers.authorization, "Bearer xyz");
+    });
 
     test("the codes in the table are the service's", () => {
         const protocol = readFileSync(new URL("../../src/broker/protocol.h", import.meta.url), "utf8");
