@@ -107,8 +107,9 @@ static const struct field create_fields[] = {
 
 static bool wants_disk_limit(const struct session_row *row)
 {
-    AUTO_JSON environment =
-        row->environment_json ? json_loads(row->environment_json, JSON_ALLOW_NUL, NULL) : NULL;
+    if (row->environment_json == NULL || strstr(row->environment_json, "\"diskMiB\"") == NULL)
+        return false; /* lists ask this of each row */
+    AUTO_JSON environment = json_loads(row->environment_json, JSON_ALLOW_NUL, NULL);
     return json_get_int(json_object_get(environment, "resources"), "diskMiB", 0) > 0;
 }
 

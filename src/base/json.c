@@ -153,13 +153,20 @@ void json_write(const json_t *j, struct buf *out)
         write_string(json_string_value(j), json_string_length(j), out);
     else if (json_is_integer(j))
         buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(j));
-    else
+    else if (json_is_null(j))
+        buf_add(out, "null", 4);
+    else if (json_is_true(j))
+        buf_add(out, "true", 4);
+    else if (json_is_false(j))
+        buf_add(out, "false", 5);
+    else /* a real */
         json_dump_callback(j, add_chunk, out, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
 struct str json_write_arena(const json_t *j, struct arena *a)
 {
     AUTO_BUF b = {0};
+    buf_reserve(&b, 1023); /* most fit */
     json_write(j, &b);
     return arena_str(a, buf_str(&b));
 }
