@@ -19,7 +19,7 @@
 #define SHELLS_OF_SESSION 16
 #define OPENING_MS 30000
 #define LINGER_MS 10000
-#define IDLE_MS (30 * 60 * 1000)
+#define IDLE_MS (30 * 60 * INT64_C(1000))
 
 struct shell {
     struct shell *next; /* guarded by shells_lock, as long as it is counted */

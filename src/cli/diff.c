@@ -85,7 +85,11 @@ static err show_changes(struct remote *r, const char *path)
     }
     size_t i;
     json_t *change;
-    json_array_foreach(json_object_get(diff, "changes"), i, change) print_change(change);
+    const json_t *changes = json_object_get(diff, "changes");
+    json_array_foreach(changes, i, change)
+    {
+        print_change(change);
+    }
     fflush(stdout);
     print_summary(diff);
     return 0;

@@ -175,7 +175,7 @@ static err open_folder(const char *path, int *out)
 /* The comment before the end of the archive (sandbox/tar.h), if there is one. */
 static struct str find_remarks(struct str tail)
 {
-    const size_t end = 2 * BLOCK;
+    const size_t end = 2 * (size_t)BLOCK;
     for (size_t at = 0; at + BLOCK + end <= tail.n; at += BLOCK) {
         const char *h = tail.p + at;
         if (memcmp(h + 257, "ustar", 6) != 0 || h[156] != 'g')

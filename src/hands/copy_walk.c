@@ -150,9 +150,7 @@ static err is_same(struct walk *w, const struct walk_found *f, bool *out)
         return 0;
     if (now->type == COPYOUT_LINK)
         *out = str_eq(buf_str(&now->target), buf_str(&before->target));
-    else if (now->type != COPYOUT_FILE)
-        *out = true;
-    else if (is_untouched(now, before))
+    else if (now->type != COPYOUT_FILE || is_untouched(now, before))
         *out = true;
     else if (now->size == before->size)
         return compare_content(w, f, out);
