@@ -1,6 +1,4 @@
 /* pi-managed env …: what the sandbox of a session is made of. */
-#include <stdlib.h>
-
 #include "cli/resource.h"
 
 static const struct column columns[] = {
@@ -23,17 +21,6 @@ const struct resource environment_resource = {
 
 /* ---- fields from options ---- */
 
-static err read_number(const char *option, const char *text, json_t **out)
-{
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= 0 && value < 1e9))
-        return fail(E_INVALID, "--%s %.40s: give a number", option, text);
-    int64_t whole = (int64_t)value;
-    *out = (double)whole < value ? json_real(value) : json_integer(whole);
-    return 0;
-}
-
 static err set_numbers(const struct invocation *call, json_t *body)
 {
     static const struct {
@@ -52,7 +39,7 @@ static err set_numbers(const struct invocation *call, json_t *body)
         json_t *value = NULL, *into = body;
         if (text == NULL)
             continue;
-        TRY(read_number(numbers[i].option, text, &value));
+        TRY(resource_number(numbers[i].option, text, &value));
         if (numbers[i].is_resource && (into = json_object_get(body, "resources")) == NULL)
             json_object_set_new(body, "resources", into = json_object());
         json_object_set_new(into, numbers[i].member, value);

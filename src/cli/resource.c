@@ -1,6 +1,7 @@
 #include "cli/resource.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
@@ -212,6 +213,17 @@ err resource_body(struct remote *r, json_t **out)
     if (!json_is_object(j))
         return fail(E_INVALID, "--from %s: it must hold a JSON object", file);
     *out = json_incref(j);
+    return 0;
+}
+
+err resource_number(const char *option, const char *text, json_t **out)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= 0 && value < 1e9))
+        return fail(E_INVALID, "--%s %.40s: give a number", option, text);
+    int64_t whole = (int64_t)value;
+    *out = (double)whole < value ? json_real(value) : json_integer(whole);
     return 0;
 }
 

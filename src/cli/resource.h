@@ -38,6 +38,8 @@ err resource_path(struct remote *r, const char *rest, struct buf *out);
 err resource_read_file(const char *file, struct buf *out);
 /* The object of --from (a file, or - for standard input), else an empty one. */
 err resource_body(struct remote *r, json_t **out);
+/* The number that an option's text is; E_INVALID names the option. */
+err resource_number(const char *option, const char *text, json_t **out);
 /* Prints it as JSON or as a card. */
 void resource_show(const struct remote *r, const json_t *object);
 /* "agent_… helper" for what was made or changed, or JSON. */

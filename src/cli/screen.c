@@ -231,6 +231,12 @@ static void show_error(struct screen *s, const json_t *event)
     side_line(s, again ? PAINT_YELLOW : PAINT_RED, buf_str(&line));
 }
 
+static void show_budget(struct screen *s, const json_t *event)
+{
+    (void)event;
+    screen_note(s, "most of the session's budget is used");
+}
+
 static void show_compacted(struct screen *s, const json_t *event)
 {
     (void)event;
@@ -296,6 +302,7 @@ static const struct {
     {"agent.custom_tool_use", show_tool_use},
     {"agent.tool_result", show_tool_result},
     {"session.error", show_error},
+    {"session.budget_warning", show_budget},
     {"session.compacted", show_compacted},
     {"session.status_run_started", begin_turn},
     {"span.model_request_end", count_request},

@@ -89,6 +89,24 @@ static err choose_environment(struct remote *r, char out_id[ID_MAX])
                : e;
 }
 
+static err set_budget(const struct invocation *call, json_t *body)
+{
+    static const struct {
+        const char *option, *member;
+    } limits[] = {{"max-usd", "maxUsd"}, {"max-tokens", "maxTokens"}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        const char *text = option_value(call, limits[i].option);
+        json_t *budget = json_object_get(body, "budget"), *value = NULL;
+        if (text == NULL)
+            continue;
+        TRY(resource_number(limits[i].option, text, &value));
+        if (budget == NULL)
+            json_object_set_new(body, "budget", budget = json_object());
+        json_object_set_new(budget, limits[i].member, value);
+    }
+    return 0;
+}
+
 err session_make(struct remote *r, json_t *body, json_t **out)
 {
     char agent[ID_MAX], environment[ID_MAX];
@@ -109,6 +127,7 @@ err session_make(struct remote *r, json_t *body, json_t **out)
     }
     if (title)
         json_set_str(body, "title", str_of(title));
+    TRY(set_budget(r->call, body));
     return remote_send(r, "POST", session_resource.path, json_incref(body), out);
 }
 

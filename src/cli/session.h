@@ -9,7 +9,9 @@
 #define SESSION_OPTIONS                                                                            \
     {"agent", "AGENT", "default", "who works, by name or id; default is made when it is missing"}, \
         {"env", "ENV", "default", "where; likewise"},                                              \
-        {"title", "TEXT", NULL, "what the session is about"}, MODEL_OPTIONS
+        {"title", "TEXT", NULL, "what the session is about"},                                      \
+        {"max-usd", "USD", NULL, "stop when it has cost so much"},                                 \
+        {"max-tokens", "N", NULL, "stop when it has used so many tokens"}, MODEL_OPTIONS
 
 /* Makes a session from SESSION_OPTIONS (and what `body` has already). A model in the options is the
    session's own, or that of the agent if that is made now. */

@@ -122,6 +122,14 @@ describe("run and tail", { skip: serviceMissing }, () => {
         job.model.release();
     });
 
+    test("a budget ends the turn, and the status says that it did", async () => {
+        const asked = await pm("run", "--max-tokens", "many", "SAY x");
+        assert.match(asked.stderr, /--max-tokens many: give a number/);
+        const { code, stderr } = await pm("run", "--max-tokens", "1", "SAY too much");
+        assert.equal(code, 3, stderr);
+        assert.match(stderr, /budget_exhausted/);
+    });
+
     test("--json gives each event once, as the API does", async () => {
         const { code, stdout } = await pm("run", "--json", "SAY hello");
         assert.equal(code, 0);
