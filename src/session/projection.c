@@ -108,10 +108,10 @@ int64_t projection_bad_lines(const struct projection *p)
 const char *projection_event_id(const char *session, const char *line_id, int64_t line_at_ms,
                                 unsigned index, char *out)
 {
-    char text[160];
-    int n = snprintf(text, sizeof text, "%s\n%s\n%u", session, line_id, index);
+    AUTO_BUF text = {0}; /* an imported line's id may be of any length */
+    buf_printf(&text, "%s\n%s\n%u", session, line_id, index);
     uint8_t hash[32];
-    crypto_generichash(hash, sizeof hash, (const uint8_t *)text, (size_t)n, NULL, 0);
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)text.p, text.n, NULL, 0);
     return id_make("evt", line_at_ms, hash, out);
 }
 

@@ -211,9 +211,24 @@ static void the_deepest_line_fits_a_threads_stack(void **state)
     assert_non_null(said);
 }
 
+/* Ids of an imported log are whatever somebody wrote into it. */
+static void a_line_id_of_any_length_makes_an_event_id(void **state)
+{
+    (void)state;
+    char line_id[5000], one[ID_MAX], two[ID_MAX];
+    memset(line_id, 'x', sizeof line_id);
+    line_id[sizeof line_id - 1] = 0;
+    projection_event_id("sess_1", line_id, 1796040000000, 0, one);
+    assert_true(id_valid(str_of(one), "evt"));
+    line_id[sizeof line_id - 2] = 'y'; /* all of it counts */
+    projection_event_id("sess_1", line_id, 1796040000000, 0, two);
+    assert_string_not_equal(one, two);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_line_id_of_any_length_makes_an_event_id),
         cmocka_unit_test(every_log_gives_its_events_for_ever),
         cmocka_unit_test(a_prefix_gives_a_prefix),
         cmocka_unit_test(text_survives_whole),
