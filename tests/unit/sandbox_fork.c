@@ -244,6 +244,8 @@ int main(void)
     return run_suite(&(struct suite){.name = "sandbox_fork",
                                      .tests = tests,
                                      .of_v1 = of_v1,
+                                     .of_files = tests,
+                                     .of_files_count = sizeof tests / sizeof *tests,
                                      .count = sizeof tests / sizeof *tests,
                                      .of_v1_count = sizeof of_v1 / sizeof *of_v1});
 }

@@ -728,6 +728,20 @@ int main(void)
         cmocka_unit_test(what_it_uses_is_told),
         cmocka_unit_test(destroy_leaves_no_trace),
     };
+    static const struct CMUnitTest of_files[] = {
+        cmocka_unit_test(the_probe_and_auto_say_usable),
+        cmocka_unit_test(commands_run_as_root_of_nobody),
+        cmocka_unit_test(host_stays_out_of_sight),
+        cmocka_unit_test(other_users_are_there_where_there_are_ids),
+        cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
+        cmocka_unit_test(changes_are_told_against_the_image),
+        cmocka_unit_test(destroy_leaves_no_trace),
+        cmocka_unit_test(process_limit_holds_and_leaves_room_for_pi_hands),
+        cmocka_unit_test(what_it_uses_is_told),
+        cmocka_unit_test(disk_limit_holds_and_keeps_files),
+        cmocka_unit_test(a_failed_start_is_torn_down_and_says_why),
+        cmocka_unit_test(old_skeletons_go_when_nobody_uses_them),
+    };
     static const struct CMUnitTest few[] = {
         cmocka_unit_test(mounts_below_usr_are_there),
         cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
@@ -736,6 +750,8 @@ int main(void)
                                      .tests = tests,
                                      .of_v1 = of_v1,
                                      .few = few,
+                                     .of_files = of_files,
+                                     .of_files_count = sizeof of_files / sizeof *of_files,
                                      .few_count = sizeof few / sizeof *few,
                                      .count = sizeof tests / sizeof *tests,
                                      .of_v1_count = sizeof of_v1 / sizeof *of_v1});

@@ -334,8 +334,9 @@ static void destroy_all(void)
 struct suite {
     const char *name;
     const struct CMUnitTest *tests, *of_v1; /* of_v1: again without control groups of version 2 */
+    const struct CMUnitTest *of_files;      /* where files lie elsewhere or have other owners */
     const struct CMUnitTest *few;           /* where it only matters that they work */
-    size_t count, of_v1_count, few_count;
+    size_t count, of_v1_count, few_count, of_files_count;
 };
 
 static const struct suite *suite;
@@ -366,7 +367,7 @@ static int become_plain_user(void)
     return prctl(PR_SET_DUMPABLE, 1); /* as an ordinary program of that user is */
 }
 
-static int run_as_plain_user(const char *who)
+static int run_as_plain_user(const char *who, const struct CMUnitTest *tests, size_t n)
 {
     if (become_plain_user() < 0)
         return 99;
@@ -377,12 +378,12 @@ static int run_as_plain_user(const char *who)
         return 0;
     }
     assert_int_equal(caps.uid_range, has_range);
-    return run_all(who);
+    return run_group(who, tests, n);
 }
 
 static int run_plain_user(void)
 {
-    return run_as_plain_user("a plain user");
+    return run_as_plain_user("a plain user", suite->tests, suite->count);
 }
 
 /* In place of the file, for this mount namespace. */
@@ -416,7 +417,8 @@ static int run_plain_user_with_ids(void)
     if (!give_subordinate_ids())
         return 0;
     has_range = true;
-    return run_as_plain_user("a plain user with subordinate ids");
+    return run_as_plain_user("a plain user with subordinate ids", suite->of_files,
+                             suite->of_files_count);
 }
 
 /* The same, but the tool refuses to give them: one id is left. */
@@ -501,7 +503,7 @@ static int run_without_overlay(void)
     make_data(parent, geteuid());
     setenv("TMPDIR", parent, 1);
     plain_root = true;
-    return run_all("root, no overlay");
+    return run_group("root, no overlay", suite->of_files, suite->of_files_count);
 }
 
 /* A machine that knows control groups of version 1 only. */
