@@ -114,9 +114,15 @@ extern const struct command session_withdraw_command;
 extern const struct command shell_command;
 extern const struct command tenant_create_command;
 extern const struct command tenant_list_command;
-extern const struct command vault_rotate_key_command;
-extern const struct command why_command;
 extern const struct command tenant_set_command;
+extern const struct command vault_archive_command;
+extern const struct command vault_create_command;
+extern const struct command vault_keys_command;
+extern const struct command vault_list_command;
+extern const struct command vault_rotate_key_command;
+extern const struct command vault_set_command;
+extern const struct command vault_unset_command;
+extern const struct command why_command;
 
 /* Options that several commands have. */
 #define OPTION_DATA                                                                                \

@@ -78,6 +78,15 @@ static const struct section {
          &env_archive_command,
          &env_delete_command,
      }},
+    {"Vaults: keys of model providers",
+     {
+         &vault_create_command,
+         &vault_list_command,
+         &vault_set_command,
+         &vault_keys_command,
+         &vault_unset_command,
+         &vault_archive_command,
+     }},
     {"Files, uploaded or left by sessions",
      {
          &file_upload_command,

@@ -26,7 +26,8 @@ struct resource {
     const struct resource_filter *filters; /* ended by .option NULL; NULL: none */
 };
 
-extern const struct resource agent_resource, environment_resource, file_resource, session_resource;
+extern const struct resource agent_resource, environment_resource, file_resource, session_resource,
+    vault_resource;
 
 /* An id, an unambiguous beginning of one, a name (for sessions the title, if only one has it), or
    "last" for the newest. E_NOT_FOUND and E_CONFLICT name what is near. */

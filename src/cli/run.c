@@ -16,8 +16,8 @@ static err make_session(struct remote *r, char out_id[ID_MAX])
 /* A session that exists keeps its agent and environment. */
 static err refuse_new_things(const struct invocation *call)
 {
-    static const char *const of_new[] = {"agent", "env",      "title",   "model",     "thinking",
-                                         "api",   "base-url", "max-usd", "max-tokens"};
+    static const char *const of_new[] = {"agent", "env",      "title",   "model",      "thinking",
+                                         "api",   "base-url", "max-usd", "max-tokens", "vault"};
     for (size_t i = 0; i < sizeof of_new / sizeof *of_new; i++) {
         if (option_given(call, of_new[i]))
             return fail(E_INVALID, "--%s is for a new session; --session names one that exists",

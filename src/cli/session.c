@@ -107,6 +107,17 @@ static err set_budget(const struct invocation *call, json_t *body)
     return 0;
 }
 
+static err set_vault(struct remote *r, json_t *body)
+{
+    char id[ID_MAX];
+    const char *word = option_value(r->call, "vault");
+    if (word == NULL)
+        return 0;
+    TRY(resource_find(r, &vault_resource, word, id));
+    json_object_set_new(body, "vaultIds", json_pack("[s]", id));
+    return 0;
+}
+
 err session_make(struct remote *r, json_t *body, json_t **out)
 {
     char agent[ID_MAX], environment[ID_MAX];
@@ -128,6 +139,7 @@ err session_make(struct remote *r, json_t *body, json_t **out)
     if (title)
         json_set_str(body, "title", str_of(title));
     TRY(set_budget(r->call, body));
+    TRY(set_vault(r, body));
     return remote_send(r, "POST", session_resource.path, json_incref(body), out);
 }
 

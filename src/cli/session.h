@@ -10,6 +10,7 @@
     {"agent", "AGENT", "default", "who works, by name or id; default is made when it is missing"}, \
         {"env", "ENV", "default", "where; likewise"},                                              \
         {"title", "TEXT", NULL, "what the session is about"},                                      \
+        {"vault", "VAULT", NULL, "where the model's key is, before the default vault"},            \
         {"max-usd", "USD", NULL, "stop when it has cost so much"},                                 \
         {"max-tokens", "N", NULL, "stop when it has used so many tokens"}, MODEL_OPTIONS
 

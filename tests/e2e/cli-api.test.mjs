@@ -215,6 +215,25 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         await fails(/read .*nowhere/, "file", "upload", path.join(folder, "nowhere"));
     });
 
+    test("keys in a vault: set, replaced, used by a session, never shown, destroyed", async () => {
+        const vault = await json("vault", "create", "team");
+        const base = job.model.baseUrl("openai-completions");
+        const added = await pm(["vault", "set", "team", base], { input: "sk-first-secret\n" });
+        assert.equal(added.code, 0, added.stderr);
+        assert.match(added.stdout, /added for http/);
+        assert.match((await pm(["vault", "set", "team", base], { input: "sk-second-secret" })).stdout, /replaced for http/);
+        const shown = await ok("vault", "keys", "team");
+        assert.match(shown, /^cred_\w+ +http/m);
+        assert.ok(!`${added.stdout}${shown}`.includes("secret"));
+        const sent = await pm(["run", ...modelOptions, "--agent", "reviewer", "--env", "room", "--vault", vault.id, "SAY with a key"]);
+        assert.equal(sent.stdout, "with a key\n", sent.stderr);
+        assert.equal(job.model.requests.at(-1).headers.authorization, "Bearer sk-second-secret");
+        await ok("vault", "unset", "team", base);
+        await fails(/has no key for openai/, "vault", "unset", "team", "openai");
+        assert.match((await pm(["vault", "set", "team", "openai"], { input: "\n" })).stderr, /no key came/);
+        await ok("vault", "archive", "team");
+    });
+
     test("what a session left is listed", async () => {
         const session = await job.session();
         await session.run('CALL bash {"command":"mkdir -p /mnt/session/outputs; echo 42 > /mnt/session/outputs/answer.txt"} THEN SAY ok');
