@@ -429,8 +429,8 @@ static bool is_shared(struct str table)
     static const char *const shared[] = {
         "tenants",           /* the tenants themselves */
         "schema_migrations", /* which schema this is */
-        "sqlite_sequence",
-        "sqlite_stat1",
+        "quota_plans",       /* what plans there are (§27) */
+        "sqlite_sequence",   "sqlite_stat1",
     };
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
         if (str_is(table, shared[i]))

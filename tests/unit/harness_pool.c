@@ -180,6 +180,14 @@ static void expect_event(const char *line)
     }
 }
 
+/* The session was not opened. */
+static void expect_refused(const char *session, err e, const char *why)
+{
+    char line[256];
+    snprintf(line, sizeof line, "opened %s %d %s", session, e, why);
+    expect_event(line);
+}
+
 static int count_events(const char *part)
 {
     AUTO_LOCK(&world.lock);
@@ -396,7 +404,7 @@ static void a_refused_open_leaves_nothing_open(void **state)
     host_says(1, HELLO);
     harness_open(h, TENANT_A, "sess_1", json_object(), (struct str){0});
     host_replies(1, host_gets(1, "open"), false);
-    expect_event("opened sess_1 1 no such model");
+    expect_refused("sess_1", E_INVALID, "no such model");
     open_session(h, TENANT_A, "sess_1", 1);
     finish(h);
 }
@@ -416,7 +424,7 @@ static void a_host_that_dies_loses_each_session_once_and_they_open_again(void **
     expect_event("entry sess_1 {\"last\":1}");
     expect_event("lost sess_1 the Pi host ended (signal 9)");
     expect_event("lost sess_2 the Pi host ended (signal 9)");
-    expect_event("opened sess_3 12 the Pi host ended (signal 9)");
+    expect_refused("sess_3", E_UNAVAILABLE, "the Pi host ended (signal 9)");
     host_says(2, HELLO);
     open_session(h, TENANT_A, "sess_1", 2);
     assert_int_equal(count_events("lost "), 2);
@@ -463,7 +471,7 @@ static void a_missing_node_is_said_in_opened_and_in_ready(void **state)
     host_socket(1); /* the spare is being started: the session goes there */
     harness_open(h, TENANT_A, "sess_1", json_object(), (struct str){0});
     host_says(1, "{\"t\":\"failed\",\"error\":\"Node is missing: /x; run make setup\"}\n");
-    expect_event("opened sess_1 12 Node is missing: /x; run make setup");
+    expect_refused("sess_1", E_UNAVAILABLE, "Node is missing: /x; run make setup");
     harness_ready(h, &ready, text, sizeof text);
     assert_false(ready);
     assert_string_equal(text, "Node is missing: /x; run make setup");
@@ -476,7 +484,7 @@ static void a_parent_that_cannot_start_hosts_is_said_too(void **state)
     world.refuse = true;
     struct harness *h = start(0, 0);
     harness_open(h, TENANT_A, "sess_1", json_object(), (struct str){0});
-    expect_event("opened sess_1 12 no more processes");
+    expect_refused("sess_1", E_UNAVAILABLE, "no more processes");
     finish(h);
 }
 
