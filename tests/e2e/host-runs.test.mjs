@@ -119,12 +119,13 @@ test("a steering message comes between the tool results and the next answer", as
     assert.deepEqual([idle.ok, idle.error], [false, "nothing is running: send a prompt instead"]);
 });
 
-test("a failed model request is tried once, its preview discarded, its error told", async () => {
+test("a failed model request is tried again, each preview discarded, the last error told", async () => {
     await host.open("sess_broken", { model: MODEL });
     const from = server.requests.length;
     const settled = await host.run("sess_broken", "SAY Some words CUT");
-    assert.equal(server.requests.length - from, 1);
+    assert.equal(server.requests.length - from, 5);
     assert.ok(settled.error);
+    assert.equal(host.deltas("sess_broken").filter(({ kind }) => kind === "discarded").length, 5);
     assert.equal(host.deltas("sess_broken").at(-1).kind, "discarded");
     assert.equal(messages("sess_broken").at(-1).stopReason, "error");
     const refused = await host.run("sess_broken", "FAIL 529");

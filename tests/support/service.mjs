@@ -118,7 +118,7 @@ class Service {
             this.#process.child.kill("SIGKILL");
             await this.#process.ended(PATIENCE_MS);
         }
-        this.#removeOwnData();
+        this.#cleanUp();
     }
 
     /** The first match of pattern in the output, past or to come. */
@@ -126,12 +126,12 @@ class Service {
         return this.#process.waitFor(pattern, timeoutMs);
     }
 
-    /** SIGTERM and a clean end (or none at all after kill9). The temporary data directory goes. */
+    /** SIGTERM and a clean end (or none at all after kill9). Its sandboxes go, and a temporary data directory. */
     async stop() {
         try {
             await this.#end();
         } finally {
-            this.#removeOwnData();
+            this.#cleanUp();
         }
     }
 
@@ -152,9 +152,9 @@ class Service {
         }
     }
 
-    #removeOwnData() {
+    #cleanUp() {
+        removeSandboxes(this.data);
         if (this.#ownsData) {
-            removeSandboxes(this.data);
             rmSync(this.data, { recursive: true, force: true });
         }
     }
