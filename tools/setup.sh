@@ -8,8 +8,9 @@ cd "$(dirname "$0")/.."
 # The last line is for tests only.
 packages="gcc libc6-dev make pkg-config git curl ca-certificates xz-utils
 libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libpq-dev libsodium-dev libssl-dev
-libarchive-dev libseccomp-dev libcap-ng-dev libutf8proc-dev libidn2-dev zlib1g-dev libcmocka-dev
-busybox-static fd-find"
+libarchive-dev libseccomp-dev libcap-ng-dev libutf8proc-dev libidn2-dev zlib1g-dev
+e2fsprogs uidmap
+libcmocka-dev busybox-static fd-find"
 runtime=build/runtime
 stamp=$runtime/.complete
 

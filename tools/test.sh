@@ -183,7 +183,7 @@ done
 check mutation-hands env SAN= tests/mutation/hands.sh
 grep -h "^survived" "$logs/mutation-hands.log"
 if [ "$(id -u)" = 0 ]; then
-    check fresh tests/fresh.sh
+    check fresh tests/fresh.sh --user
 else
     skip fresh "making a bare machine needs root"
 fi
