@@ -396,6 +396,22 @@ export type CredentialUpdate = {
     apiKey: string;
 };
 
+export type CredentialValidate = {
+    /** What is spoken there, as in the agent's model */
+    api?: "openai-completions" | "anthropic-messages" | "openai-responses" | "google-generative-ai";
+    /** The agent's, at the key's address */
+    baseUrl?: string;
+};
+
+export type CredentialValidation = {
+    type: "credential_validation";
+    credentialId: CredentialId;
+    status: "valid" | "invalid" | "unknown";
+    /** For people; null if valid */
+    reason: string | null;
+    validatedAt: Time;
+};
+
 export type Credential = {
     id: CredentialId;
     type: "credential";
@@ -1086,6 +1102,16 @@ export interface Operations {
         body: undefined;
         status: 200;
         reply: Credential;
+    };
+    /** Try a key at its provider */
+    validateCredential: {
+        method: "POST";
+        path: "/v1/vaults/{id}/credentials/{key}/validate";
+        params: { "id": VaultId; "key": string };
+        query: {  };
+        body: CredentialValidate;
+        status: 200;
+        reply: CredentialValidation;
     };
     /** List environments */
     listEnvironments: {

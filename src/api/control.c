@@ -294,6 +294,7 @@ static void stop(struct control *c)
 {
     log_info("stopping");
     workers_stop(c->service.replays);
+    broker_end_checks(c->service.broker);
     http_stop(c->server, STOP_GRACE_MS);
     workers_free(c->service.replays);
     session_manager_stop(c->service.sessions);

@@ -8,11 +8,14 @@
 #include "api/vaults.h"
 #include "base/secret.h"
 #include "broker/catalog.h"
+#include "broker/link.h"
+#include "broker/wire.h"
 #include "parent/vault_key.h"
 #include "session/quota.h"
 
 #define KIND "model_provider_key"
 #define CREDENTIALS_MAX 20 /* §12.4 */
+#define CHECK_TIMEOUT_MS 15000
 
 #define COLUMNS                                                                                    \
     "SELECT id, vault_id, kind, key, created_at, updated_at, archived_at FROM credentials"         \
@@ -30,6 +33,8 @@ static const char sql_insert[] =
     "INSERT INTO credentials (tenant_id, id, vault_id, kind, key, sealed, created_at, updated_at)"
     " VALUES ($1, $2, $3, '" KIND "', $4, $5, $6, $6)";
 static const char sql_update[] = "UPDATE credentials SET sealed = $4, updated_at = $5"
+                                 " WHERE tenant_id = $1 AND vault_id = $2 AND id = $3";
+static const char sql_sealed[] = "SELECT sealed FROM credentials"
                                  " WHERE tenant_id = $1 AND vault_id = $2 AND id = $3";
 static const char sql_archive[] =
     "UPDATE credentials SET sealed = NULL, archived_at = $4, updated_at = $4"
@@ -92,6 +97,24 @@ static const struct field create_fields[] = {
 };
 
 static const struct field update_fields[] = {SECRET_FIELD, {0}};
+
+/* How a key for an address is tried: as an agent's model says it. */
+static void check_api(struct fields *f, const json_t *value)
+{
+    if (wire_find(json_string_value(value)) == NULL)
+        fields_problem(f, NULL, "must be one of %s", wire_names());
+}
+
+static const struct field validate_fields[] = {
+    {.name = "api", .kinds = FIELD_STRING, .check = check_api},
+    {.name = "baseUrl",
+     .kinds = FIELD_STRING,
+     .line = true,
+     .min = 1,
+     .max = 2048,
+     .check = check_base_url},
+    {0},
+};
 
 /* Rows */
 
@@ -339,6 +362,94 @@ static err credentials_archive(struct ctx *ctx)
     return ctx_write(ctx, archive_in, NULL);
 }
 
+/* Trying (§8.5 validate). The verdict is of this moment: nothing is kept */
+
+struct trial {
+    struct ctx *ctx;
+    struct credential credential;
+    struct str sealed;
+};
+
+static err load_trial(struct db_conn *c, void *arg)
+{
+    struct trial *t = arg;
+    struct ctx *ctx = t->ctx;
+    struct vault v;
+    struct db_rows *r;
+    TRY(find_named(ctx, c, &v, &t->credential));
+    TRY(require_live(&t->credential));
+    TRY(db_query(c, sql_sealed, DB_ARGS(DB_C(ctx->tenant), DB_C(v.id), DB_C(t->credential.id)),
+                 &r));
+    if (db_next(r))
+        t->sealed = arena_str(ctx->arena, db_str(r, 0));
+    return db_rows_done(r);
+}
+
+static err target_problem(struct ctx *ctx, const char *path, const char *text)
+{
+    problem_add(ctx, path, "%s", text);
+    return fail(E_INVALID, "%s %s", path, text);
+}
+
+/* A key for an address does not say which API is spoken there, nor beneath which path. */
+static err address_target(const struct trial *t, struct broker_session *s)
+{
+    const char *origin;
+    if (s->api == NULL)
+        return target_problem(t->ctx, "/api", "must say what is spoken at the key's address");
+    if (s->base_url == NULL)
+        return target_problem(t->ctx, "/baseUrl", "must be the address, as in an agent's model");
+    TRY(credential_origin(s->base_url, t->ctx->arena, &origin));
+    if (strcmp(origin, t->credential.key) != 0)
+        return target_problem(t->ctx, "/baseUrl", "must be at the address that the key is for");
+    s->custom = true;
+    s->provider = s->model = "custom";
+    return 0;
+}
+
+/* R4a: at the catalogue's address, whatever the caller says. */
+static err provider_target(const struct trial *t, struct broker_session *s)
+{
+    const struct catalog *catalog = t->ctx->service->catalog;
+    if (s->api || s->base_url)
+        return target_problem(t->ctx, s->api ? "/api" : "/baseUrl",
+                              "is for keys of an address; this one is for a provider");
+    const struct catalog_model *m = catalog_any(catalog, t->credential.key);
+    if (m == NULL)
+        return fail_as(E_INVALID, "provider_unavailable",
+                       "no model of %s can be reached; providers that work: %s", t->credential.key,
+                       catalog_providers(catalog));
+    s->provider = m->provider;
+    s->model = m->id;
+    return 0;
+}
+
+static json_t *validation_json(const struct trial *t, const struct broker_verdict *v)
+{
+    json_t *j = json_pack("{s:s, s:s, s:s, s:s?}", "type", "credential_validation", "credentialId",
+                          t->credential.id, "status", v->verdict, "reason",
+                          v->reason[0] ? v->reason : NULL);
+    json_set_time(j, "validatedAt", clock_wall_ms(t->ctx->clock));
+    return j;
+}
+
+static err credentials_validate(struct ctx *ctx)
+{
+    struct trial t = {.ctx = ctx};
+    struct broker_verdict v;
+    if (ctx->json)
+        TRY(ctx_fields(ctx, NULL, validate_fields));
+    TRY(db_read(ctx->service->db, load_trial, &t));
+    struct broker_session s = {.tenant = ctx->tenant,
+                               .session = t.credential.id,
+                               .api = json_get_c(ctx->json, "api"),
+                               .base_url = json_get_c(ctx->json, "baseUrl"),
+                               .sealed = t.sealed};
+    TRY(is_origin(t.credential.key) ? address_target(&t, &s) : provider_target(&t, &s));
+    broker_check_key(ctx->service->broker, &s, CHECK_TIMEOUT_MS, &v);
+    return reply_json(ctx, 200, validation_json(&t, &v));
+}
+
 ROUTES(credentials,
        {POST, "/v1/vaults/:id/credentials", credentials_create, .scope = SCOPE_WRITE,
         .idempotent = true, .body_max = 16 * KB},
@@ -347,4 +458,6 @@ ROUTES(credentials,
        {GET, "/v1/vaults/:id/credentials/:key", credentials_get, .scope = SCOPE_READ},
        {PATCH, "/v1/vaults/:id/credentials/:key", credentials_update, .scope = SCOPE_WRITE,
         .body_max = 16 * KB},
-       {DELETE, "/v1/vaults/:id/credentials/:key", credentials_archive, .scope = SCOPE_WRITE}, )
+       {DELETE, "/v1/vaults/:id/credentials/:key", credentials_archive, .scope = SCOPE_WRITE},
+       {POST, "/v1/vaults/:id/credentials/:key/validate", credentials_validate,
+        .scope = SCOPE_WRITE, .body_max = 16 * KB}, )

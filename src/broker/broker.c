@@ -10,6 +10,7 @@
 #include "broker/exchange.h"
 #include "broker/gateway.h"
 #include "broker/jail.h"
+#include "broker/key_check.h"
 #include "broker/registry.h"
 #include "broker/requests.h"
 #include "broker/upstream_pool.h"
@@ -137,6 +138,7 @@ static void prepare(struct broker *b)
     b->env.registry = registry_new();
     b->env.requests = request_table_new();
     b->env.control = control_new(b->env.registry, b->env.requests);
+    control_on_check(b->env.control, key_check_begin, &b->env);
     b->env.pool = upstream_pool_new();
     b->env.credentials = (struct credential_source){.open = open_credential, .arg = b};
     b->gateways = gateways_new(&b->env);

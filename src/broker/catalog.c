@@ -197,6 +197,14 @@ const struct catalog_model *catalog_find(const struct catalog *c, const char *pr
     return bsearch(&key, c->models, c->count, sizeof *c->models, by_provider_and_id);
 }
 
+const struct catalog_model *catalog_any(const struct catalog *c, const char *provider)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->models[i].api && strcmp(c->models[i].provider, provider) == 0)
+            return &c->models[i];
+    return NULL;
+}
+
 bool catalog_has_provider(const struct catalog *c, const char *provider)
 {
     for (size_t i = 0; i < c->count; i++)

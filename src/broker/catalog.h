@@ -45,6 +45,8 @@ void catalog_free(struct catalog *c);
 /* NULL if there is no such model. */
 const struct catalog_model *catalog_find(const struct catalog *c, const char *provider,
                                          const char *id);
+/* Some model of the provider that the gateway can reach; NULL if there is none. */
+const struct catalog_model *catalog_any(const struct catalog *c, const char *provider);
 bool catalog_has_provider(const struct catalog *c, const char *provider);
 /* "anthropic, google, openai, …": providers with at least one usable model; borrowed. */
 const char *catalog_providers(const struct catalog *c);

@@ -16,6 +16,8 @@
 struct control {
     struct registry *registry;
     struct request_table *requests;
+    void (*check)(void *arg, const json_t *message); /* NULL: nobody tries keys */
+    void *check_arg;
 
     pthread_mutex_t send_lock; /* guards fd for writers, and keeps frames whole */
     int fd;                    /* -1 while there is no control */
@@ -58,6 +60,8 @@ static void on_message(struct control *c, const json_t *m)
         on_refuse(c, m);
     } else if (str_is(op, "request_cancel") && session) {
         requests_cancel(c->requests, session);
+    } else if (str_is(op, "credential_check") && c->check) {
+        c->check(c->check_arg, m);
     } else {
         log_warn("control sent a message that is not understood: %.*s", STR_ARG(op));
     }
@@ -106,6 +110,12 @@ struct control *control_new(struct registry *registry, struct request_table *req
     pthread_mutex_init(&c->send_lock, NULL);
     pthread_mutex_init(&c->attach_lock, NULL);
     return c;
+}
+
+void control_on_check(struct control *c, void (*check)(void *arg, const json_t *message), void *arg)
+{
+    c->check = check;
+    c->check_arg = arg;
 }
 
 /* With attach_lock held. */

@@ -11,6 +11,9 @@ struct registry;
 struct request_table;
 
 struct control *control_new(struct registry *registry, struct request_table *requests);
+/* Who tries keys (protocol.h credential_check); before the first attach. Must not block. */
+void control_on_check(struct control *c, void (*check)(void *arg, const json_t *message),
+                      void *arg);
 void control_attach(struct control *c, int take_fd);
 /* E_UNAVAILABLE when there is no control. Blocks while control reads slowly. */
 err control_send(struct control *c, json_t *take_message);

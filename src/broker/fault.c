@@ -40,6 +40,14 @@ bool fault_is_unrecoverable(const char *code)
     return strcmp(fault->code, code) == 0 && fault->unrecoverable;
 }
 
+static bool says(struct str text, const char *word)
+{
+    for (size_t at = 0, n = strlen(word); at + n <= text.n; at++)
+        if (strncasecmp(text.p + at, word, n) == 0)
+            return true;
+    return false;
+}
+
 /* Limits that no waiting ends, in the words that Pi knows them by too. */
 static bool says_no_credit(struct str text)
 {
@@ -56,15 +64,17 @@ static bool says_no_credit(struct str text)
         "subscription_sharing_workplace_individual_usage_limit_exceeded",
     };
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        for (size_t at = 0, n = strlen(words[i]); at + n <= text.n; at++)
-            if (strncasecmp(text.p + at, words[i], n) == 0)
-                return true;
+        if (says(text, words[i]))
+            return true;
     return false;
 }
 
 const struct fault *fault_of_answer(int status, struct str body)
 {
     switch (status) {
+    case 400: /* Google's word for a key that it does not know */
+        return fault_find(says(body, "API_KEY_INVALID") ? "model_rejected_key"
+                                                        : "model_bad_request");
     case 401:
     case 403:
         return fault_find("model_rejected_key");

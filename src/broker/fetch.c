@@ -48,6 +48,8 @@ static err ask(const struct fetch_options *o, const struct dial_url *url, bool w
     int64_t left_ms = deadline_ms - clock_monotonic_ms(clock_real());
     struct upstream_options options = {.url = *url,
                                        .get = true,
+                                       .headers = o->headers,
+                                       .header_count = o->header_count,
                                        .auth_header = o->auth_header,
                                        .auth_prefix = o->auth_prefix,
                                        .key = with_key ? o->key : NULL,
@@ -60,7 +62,7 @@ static err ask(const struct fetch_options *o, const struct dial_url *url, bool w
     TRY(upstream_open(&options, fd_take(&fd), &u));
     struct fetch_hop *hop = &out->hops[out->hop_count - 1];
     err e = upstream_head(u, &hop->status);
-    const char *next = e ? NULL : redirect_of(u, hop->status), *type = NULL;
+    const char *next = e || o->stay ? NULL : redirect_of(u, hop->status), *type = NULL;
     if (!e && next == NULL) {
         type = upstream_header(u, "content-type");
         e = read_body(u, o->body_max, out);

@@ -8,6 +8,8 @@
 #include "base/secret.h"
 #include "broker/dial.h"
 
+struct upstream_header;
+
 struct fetch_options {
     const struct dial_guard *guard;
     enum dial_policy policy;
@@ -16,8 +18,11 @@ struct fetch_options {
     int wake_fd;             /* -1: none; readable: given up, E_CLOSED */
     const char *auth_header; /* with `key`: sent to the first URL's origin only */
     const char *auth_prefix;
-    const struct secret *key; /* NULL: none */
-    const char *ca_file;      /* NULL: the certificates that the system trusts */
+    const struct secret *key;              /* NULL: none */
+    const char *ca_file;                   /* NULL: the certificates that the system trusts */
+    const struct upstream_header *headers; /* more of them, on every hop */
+    size_t header_count;
+    bool stay; /* a redirect is the answer: it is not followed */
 };
 
 struct fetch_hop {

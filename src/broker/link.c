@@ -1,7 +1,9 @@
 #include "broker/link.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
+#include "base/id.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,11 +17,20 @@
    need: a broker that lets it fill is broken, and its link is cut. */
 #define QUEUE_MAX (64u << 20)
 #define WAIT_MS 60000
+#define KEY_WAITS_MAX 4
 
 struct session_entry {
     struct session_entry *next;
     char *token;
     struct buf frame; /* its session_open, ready to be sent again */
+};
+
+/* Somebody who waits for a key to be tried; his own. */
+struct key_wait {
+    struct key_wait *next;
+    char id[ID_MAX];
+    bool done;
+    struct broker_verdict *out;
 };
 
 struct broker_link {
@@ -35,6 +46,9 @@ struct broker_link {
     bool ending;
     struct buf queue;
     struct session_entry *sessions;
+    struct key_wait *key_waits;
+    unsigned key_wait_count;
+    bool checks_over;
 };
 
 static void queue_frame(struct broker_link *l, struct str frame)
@@ -92,6 +106,42 @@ static void *write_frames(void *arg)
     return NULL;
 }
 
+/* Keys that are tried */
+
+static void set_verdict(struct broker_verdict *v, const char *verdict, const char *reason)
+{
+    v->verdict = verdict;
+    snprintf(v->reason, sizeof v->reason, "%s", reason ? reason : "");
+}
+
+/* With the lock held. */
+static void end_key_waits(struct broker_link *l, const char *reason)
+{
+    for (struct key_wait *w = l->key_waits; w; w = w->next) {
+        if (!w->done)
+            set_verdict(w->out, "unknown", reason);
+        w->done = true;
+    }
+    pthread_cond_broadcast(&l->changed);
+}
+
+static void on_checked(struct broker_link *l, const json_t *m)
+{
+    static const char *const verdicts[] = {"valid", "invalid"};
+    const char *verdict = "unknown";
+    struct str id = json_get_str(m, "check");
+    for (size_t i = 0; i < sizeof verdicts / sizeof *verdicts; i++)
+        if (str_is(json_get_str(m, "verdict"), verdicts[i]))
+            verdict = verdicts[i];
+    AUTO_LOCK(&l->lock);
+    for (struct key_wait *w = l->key_waits; w; w = w->next)
+        if (!w->done && str_is(id, w->id)) {
+            set_verdict(w->out, verdict, json_get_c(m, "reason"));
+            w->done = true;
+        }
+    pthread_cond_broadcast(&l->changed);
+}
+
 /* The reader: one link after the other. */
 
 static int take_next(struct broker_link *l)
@@ -117,6 +167,7 @@ static void give_up(struct broker_link *l)
     fd_close(&l->fd);
     buf_clear(&l->queue);
     l->up = false;
+    end_key_waits(l, "the broker went away meanwhile: try again");
 }
 
 static void on_message(struct broker_link *l, const json_t *m)
@@ -130,6 +181,8 @@ static void on_message(struct broker_link *l, const json_t *m)
         l->events.request_begin(l->events.arg, session, request, json_get_int(m, "inputTokens", 0));
     } else if (str_is(op, "request_end") && request && session) {
         l->events.request_end(l->events.arg, session, request, m);
+    } else if (str_is(op, "credential_checked")) {
+        on_checked(l, m);
     } else {
         log_warn("the broker sent a message that is not understood: %.*s", STR_ARG(op));
     }
@@ -212,13 +265,15 @@ static json_t *sealed_json(struct str sealed)
     return json_string(text.p);
 }
 
-static err encode_open(const struct broker_session *s, struct buf *out)
+/* `name` and `id`: what an answer, or another message, calls it by. */
+static err encode(const char *op, const char *name, const char *id, const struct broker_session *s,
+                  struct buf *out)
 {
-    AUTO_JSON m = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:o}", "op",
-                            "session_open", "token", s->token, "tenant", s->tenant, "session",
-                            s->session, "provider", s->provider, "model", s->model, "api",
-                            s->api ? s->api : "", "baseUrl", s->base_url ? s->base_url : "",
-                            "custom", (int)s->custom, "sealed", sealed_json(s->sealed));
+    AUTO_JSON m =
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:o}", "op", op, name, id,
+                  "tenant", s->tenant, "session", s->session, "provider", s->provider, "model",
+                  s->model, "api", s->api ? s->api : "", "baseUrl", s->base_url ? s->base_url : "",
+                  "custom", (int)s->custom, "sealed", sealed_json(s->sealed));
     if (m == NULL)
         return fail(E_INVALID, "a session with text that is not UTF-8");
     return broker_frame_encode(m, out);
@@ -228,7 +283,7 @@ void broker_open_session(struct broker_link *l, const struct broker_session *s)
 {
     struct session_entry *entry = mem_alloc(sizeof *entry), *old;
     entry->token = mem_strdup(s->token);
-    if (encode_open(s, &entry->frame) != 0) {
+    if (encode("session_open", "token", s->token, s, &entry->frame) != 0) {
         log_error("the session %s cannot be registered at the broker: %s", s->session, err_text());
         free_entry(entry);
         return;
@@ -280,6 +335,73 @@ void broker_request_refuse(struct broker_link *l, const char *request, int statu
 void broker_request_cancel(struct broker_link *l, const char *session)
 {
     send_message(l, json_pack("{s:s, s:s}", "op", "request_cancel", "session", session));
+}
+
+/* With the lock held. */
+static void wait_for_verdict(struct broker_link *l, struct key_wait *w, int64_t timeout_ms)
+{
+    int64_t deadline_ms = clock_monotonic_ms(clock_real()) + timeout_ms, left_ms;
+    while (!w->done && !l->ending && (left_ms = deadline_ms - clock_monotonic_ms(clock_real())) > 0)
+        cond_wait_ms(&l->changed, &l->lock, left_ms);
+}
+
+static void take_out_wait(struct broker_link *l, struct key_wait *w)
+{
+    struct key_wait **at = &l->key_waits;
+    while (*at != w)
+        at = &(*at)->next;
+    *at = w->next;
+    l->key_wait_count--;
+}
+
+/* With the lock held. NULL: go on. */
+static const char *refusal_of_check(const struct broker_link *l)
+{
+    if (l->checks_over)
+        return "the service stops";
+    if (l->fd < 0)
+        return "the broker is starting: try again";
+    return l->key_wait_count < KEY_WAITS_MAX ? NULL
+                                             : "other keys are being tried: try again in a moment";
+}
+
+static void await_verdict(struct broker_link *l, struct key_wait *w, struct str frame,
+                          int64_t timeout_ms)
+{
+    AUTO_LOCK(&l->lock);
+    const char *refusal = refusal_of_check(l);
+    if (refusal) {
+        set_verdict(w->out, "unknown", refusal);
+        return;
+    }
+    w->next = l->key_waits;
+    l->key_waits = w;
+    l->key_wait_count++;
+    queue_frame(l, frame);
+    wait_for_verdict(l, w, timeout_ms);
+    take_out_wait(l, w);
+}
+
+void broker_check_key(struct broker_link *l, const struct broker_session *s, int64_t timeout_ms,
+                      struct broker_verdict *out)
+{
+    AUTO_BUF frame = {0};
+    struct key_wait *w = mem_alloc(sizeof *w);
+    w->out = out;
+    id_new("check", clock_wall_ms(clock_real()), w->id);
+    set_verdict(out, "unknown", "the provider did not answer in time");
+    if (encode("credential_check", "check", w->id, s, &frame) != 0)
+        set_verdict(out, "unknown", err_text());
+    else
+        await_verdict(l, w, buf_str(&frame), timeout_ms);
+    mem_free(w);
+}
+
+void broker_end_checks(struct broker_link *l)
+{
+    AUTO_LOCK(&l->lock);
+    l->checks_over = true;
+    end_key_waits(l, "the service stops");
 }
 
 bool broker_link_up(const struct broker_link *l)

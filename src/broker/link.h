@@ -1,6 +1,6 @@
 /* Control's end of the broker protocol. Survives broker restarts: the parent hands in a new socket
-   (broker_link_attach) and open sessions are registered again. Calls never block on the broker; any
-   thread. */
+   (broker_link_attach) and open sessions are registered again. Calls never block on the broker,
+   but for broker_check_key; any thread. */
 #ifndef BROKER_LINK_H
 #define BROKER_LINK_H
 
@@ -26,6 +26,11 @@ struct broker_events { /* called on the link's reader thread; must not block */
     void *arg;
 };
 
+struct broker_verdict {
+    const char *verdict;       /* "valid", "invalid" or "unknown" */
+    char reason[ERR_TEXT_MAX]; /* for people; "" if valid */
+};
+
 struct broker_link *broker_link_new(const struct broker_events *events);
 /* Ends the link's threads; no event comes afterwards. */
 void broker_link_free(struct broker_link *l);
@@ -39,6 +44,15 @@ void broker_request_hold(struct broker_link *l, const char *request, int64_t ms)
 void broker_request_refuse(struct broker_link *l, const char *request, int status, const char *code,
                            const char *detail);
 void broker_request_cancel(struct broker_link *l, const char *session);
+/* §8.5: tries the key of `s` (its session is the credential's id, it has no token) at the provider.
+   Waits for at most timeout_ms, unlike the other calls; whatever goes wrong is "unknown". Few at a
+   time: a provider that is slow to answer must not take all threads of the caller. */
+void broker_check_key(struct broker_link *l, const struct broker_session *s, int64_t timeout_ms,
+                      struct broker_verdict *out);
+/* The service stops: whoever waits for a verdict gets it now, "unknown", and so does who asks
+ * later.
+ */
+void broker_end_checks(struct broker_link *l);
 bool broker_link_up(const struct broker_link *l); /* for /readyz */
 
 #endif

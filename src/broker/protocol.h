@@ -13,6 +13,8 @@
      request_refuse  {request, status, code, detail}   the host gets that as the upstream's answer (budget, R27)
      request_cancel  {session}                         interrupt: close the upstream connections of this session's
                                                        requests that were told to go
+     credential_check {check, tenant, session: the credential's id, provider, model, api, baseUrl, custom: bool,
+                      sealed: base64}                 §8.5 validate: try the key where such a session would send it
    broker → control
      hello           {version}
      request_begin   {request, session, bytes, inputTokens}
@@ -27,6 +29,8 @@
                      credential_missing, credential_refused, address_not_allowed.
                      holding: this attempt failed, the host has got nothing, and the request waits for control's word:
                      go makes another attempt, refuse ends it. retryAfterMs: what the provider asks for.
+     credential_checked {check, verdict: valid|invalid|unknown, reason}
+                     One for each credential_check, unless the link breaks; the reason is for people, "" if valid.
 
    The broker waits for request_go at most 30 s, then answers the host 424 (its own answers never carry a status that a
    provider SDK or Pi would retry by itself). Every request_begin is followed by one last request_end, refused

@@ -98,7 +98,7 @@ static err copy_id(const json_t *message, const char *key, char out[ID_MAX])
 {
     const char *text = json_get_c(message, key);
     if (text == NULL || *text == 0 || strlen(text) >= ID_MAX)
-        return fail(E_INVALID, "session_open: \"%s\" is missing or too long", key);
+        return fail(E_INVALID, "a registration: \"%s\" is missing or too long", key);
     snprintf(out, ID_MAX, "%s", text);
     return 0;
 }
@@ -107,7 +107,7 @@ static err copy_text(const json_t *message, const char *key, char **out)
 {
     const char *text = json_get_c(message, key);
     if (text == NULL)
-        return fail(E_INVALID, "session_open: \"%s\" is missing", key);
+        return fail(E_INVALID, "a registration: \"%s\" is missing", key);
     *out = mem_strdup(text);
     return 0;
 }
@@ -121,7 +121,7 @@ static err copy_sealed(const json_t *message, struct buf *out)
     size_t n;
     if (sodium_base642bin((unsigned char *)out->p, text.n, text.p, text.n, NULL, &n, NULL,
                           sodium_base64_VARIANT_ORIGINAL) != 0)
-        return fail(E_INVALID, "session_open: \"sealed\" is not base64");
+        return fail(E_INVALID, "a registration: \"sealed\" is not base64");
     out->n = n;
     return 0;
 }
@@ -138,22 +138,30 @@ static err fill(struct registration *g, const json_t *message)
     return copy_sealed(message, &g->sealed);
 }
 
-err registry_open(struct registry *r, const json_t *message)
+err registry_describe(struct registry *r, const json_t *message, struct registration **out)
 {
-    struct str token = json_get_str(message, "token");
-    if (!token_ok(token))
-        return fail(E_INVALID, "session_open: \"token\" is not 64 hex digits");
     struct registration *g = mem_alloc(sizeof *g);
     g->magic = REGISTRATION_MAGIC;
     g->owner = r;
     g->refs = 1;
     pthread_mutex_init(&g->key_lock, NULL);
-    hash_token(r, token, g->hash);
     err e = fill(g, message);
     if (e) {
         registration_free(g);
         return e;
     }
+    *out = g;
+    return 0;
+}
+
+err registry_open(struct registry *r, const json_t *message)
+{
+    struct registration *g;
+    struct str token = json_get_str(message, "token");
+    if (!token_ok(token))
+        return fail(E_INVALID, "session_open: \"token\" is not 64 hex digits");
+    TRY(registry_describe(r, message, &g));
+    hash_token(r, token, g->hash);
     struct registration *dead;
     {
         AUTO_LOCK(&r->lock);

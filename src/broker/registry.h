@@ -36,6 +36,8 @@ void registry_free(struct registry *r);
 /* A session_open message; replaces what the token stood for. E_INVALID when a member is missing or
  * wrong. */
 err registry_open(struct registry *r, const json_t *message);
+/* The same without a token: nobody can find it, it lives as long as its reference. */
+err registry_describe(struct registry *r, const json_t *message, struct registration **out);
 void registry_close(struct registry *r, const char *token);
 void registry_clear(struct registry *r);
 /* NULL if there is none; else registration_unref() it. */

@@ -16,6 +16,8 @@ struct wire_api {
     const char *target_also; /* a second form of it, or NULL */
     const char *auth_header; /* where the provider wants the key */
     const char *auth_prefix; /* "Bearer " or "" */
+    const char *models;      /* beneath baseUrl: a GET that tells whether a key is good */
+    const char *models_header, *models_value; /* what that GET needs besides the key, or NULL */
     /* What those who read the stream make of nonsense in it: */
     bool passes_unnamed; /* they pass over events without a name, whatever is in them */
     bool reads_last;     /* they read an event that no blank line ends */

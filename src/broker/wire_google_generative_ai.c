@@ -83,6 +83,7 @@ const struct wire_api wire_google_generative_ai = {
     .target = "/models/*:streamGenerateContent?alt=sse",
     .auth_header = "x-goog-api-key",
     .auth_prefix = "",
+    .models = "/models",
     .reads_last = true,
     .on_event = on_event,
     .error_body = error_body,

@@ -69,6 +69,7 @@ const struct wire_api wire_openai_completions = {
     .target = "/chat/completions",
     .auth_header = "Authorization",
     .auth_prefix = "Bearer ",
+    .models = "/models",
     .on_event = on_event,
     .error_body = error_body,
 };

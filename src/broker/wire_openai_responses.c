@@ -52,6 +52,7 @@ const struct wire_api wire_openai_responses = {
     .target = "/responses",
     .auth_header = "Authorization",
     .auth_prefix = "Bearer ",
+    .models = "/models",
     .reads_last = true,
     .on_event = on_event,
     .error_body = error_body,

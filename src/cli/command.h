@@ -116,6 +116,7 @@ extern const struct command tenant_create_command;
 extern const struct command tenant_list_command;
 extern const struct command tenant_set_command;
 extern const struct command vault_archive_command;
+extern const struct command vault_check_command;
 extern const struct command vault_create_command;
 extern const struct command vault_keys_command;
 extern const struct command vault_list_command;

@@ -84,6 +84,7 @@ static const struct section {
          &vault_list_command,
          &vault_set_command,
          &vault_keys_command,
+         &vault_check_command,
          &vault_unset_command,
          &vault_archive_command,
      }},

@@ -140,6 +140,12 @@ static int set_key(const struct invocation *call)
     return remote_run(call, set_work);
 }
 
+static err no_key(const struct remote *r)
+{
+    return fail(E_NOT_FOUND, "the vault has no key for %.80s (pi-managed vault keys shows them)",
+                r->call->arguments[1]);
+}
+
 static err unset_work(struct remote *r)
 {
     AUTO_BUF path = {0};
@@ -148,9 +154,7 @@ static err unset_work(struct remote *r)
     TRY(list_keys(r, &rows));
     const char *id = find_key(rows, r->call->arguments[1]);
     if (id == NULL)
-        return fail(E_NOT_FOUND,
-                    "the vault has no key for %.80s (pi-managed vault keys shows them)",
-                    r->call->arguments[1]);
+        return no_key(r);
     TRY(resource_path(r, "/credentials/", &path));
     buf_add_c(&path, id);
     TRY(remote_send(r, "DELETE", path.p, NULL, &credential));
@@ -164,6 +168,41 @@ static err unset_work(struct remote *r)
 static int unset_key(const struct invocation *call)
 {
     return remote_run(call, unset_work);
+}
+
+/* What is spoken at an address is known to whoever uses it, not to the vault. */
+static json_t *check_body(const struct invocation *call)
+{
+    const char *word = call->arguments[1];
+    if (strstr(word, "://") == NULL)
+        return json_object();
+    return json_pack("{s:s, s:s}", "api", option_value(call, "api"), "baseUrl", word);
+}
+
+static err check_work(struct remote *r)
+{
+    AUTO_BUF path = {0};
+    AUTO_JSON rows = NULL;
+    AUTO_JSON result = NULL;
+    TRY(list_keys(r, &rows));
+    const char *id = find_key(rows, r->call->arguments[1]);
+    if (id == NULL)
+        return no_key(r);
+    TRY(resource_path(r, "/credentials/", &path));
+    buf_printf(&path, "%s/validate", id);
+    TRY(remote_send(r, "POST", path.p, check_body(r->call), &result));
+    const char *status = json_get_c(result, "status"), *reason = json_get_c(result, "reason");
+    r->status = status && strcmp(status, "valid") == 0 ? 0 : 1;
+    if (remote_json(r))
+        remote_print(result);
+    else
+        printf("%s %s%s%s\n", id, status, reason ? ": " : "", reason ? reason : "");
+    return 0;
+}
+
+static int check_key(const struct invocation *call)
+{
+    return remote_run(call, check_work);
 }
 
 static err keys_work(struct remote *r)
@@ -217,6 +256,22 @@ const struct command vault_keys_command = {
     .summary = "Lists what a vault has keys for; the keys themselves are never shown.",
     .options = resource_one_options,
     .run = keys,
+    .resource = &vault_resource,
+};
+static const struct option check_options[] = {
+    {"api", "API", "openai-completions", "what is spoken at a URL"},
+    OPTION_JSON,
+    REMOTE_OPTIONS,
+    {0},
+};
+
+const struct command vault_check_command = {
+    .name = "vault check",
+    .arguments = "VAULT PROVIDER|URL",
+    .summary = "Tries a key at its provider: valid, invalid or unknown, and why.",
+    .details = "Costs nothing. A URL is the one of an agent's model. Exit status 0 only if valid.",
+    .options = check_options,
+    .run = check_key,
     .resource = &vault_resource,
 };
 const struct command vault_unset_command = {

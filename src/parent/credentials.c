@@ -69,8 +69,10 @@ err credentials_open(const struct vault_key *key, const struct parent_credential
                      struct parent_credential *reply)
 {
     if (memchr(request->session, 0, sizeof request->session) == NULL ||
-        !id_valid(str_of(request->session), "sess"))
-        return fail(E_INVALID, "a credential is opened for a session; this is no session id");
+        (!id_valid(str_of(request->session), "sess") &&
+         !id_valid(str_of(request->session), "cred")))
+        return fail(E_INVALID, "a credential is opened for a session, or for itself to be tried; "
+                               "this is the id of neither");
     if (request->length > sizeof request->data)
         return fail(E_INVALID, "a sealed credential of %u bytes", request->length);
     AUTO_SECRET plain = NULL;

@@ -21,7 +21,8 @@ err credentials_take(const unsigned char public_key[32], const char *tenant, int
                      struct environment_key out[ENVIRONMENT_KEYS_MAX], size_t *out_n,
                      size_t *out_ignored);
 
-/* Opens the sealed credential of `request` (broker only) into `reply`. */
+/* Opens the sealed credential of `request` (broker only) into `reply`: for a session, or for itself
+   when it is tried (§8.5). */
 struct vault_key;
 err credentials_open(const struct vault_key *key, const struct parent_credential *request,
                      struct parent_credential *reply);

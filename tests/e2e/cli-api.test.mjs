@@ -228,6 +228,14 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         const sent = await pm(["run", ...modelOptions, "--agent", "reviewer", "--env", "room", "--vault", vault.id, "SAY with a key"]);
         assert.equal(sent.stdout, "with a key\n", sent.stderr);
         assert.equal(job.model.requests.at(-1).headers.authorization, "Bearer sk-second-secret");
+        assert.match((await pm(["vault", "check", "team", base])).stdout, /unknown: .*without a key/);
+        job.model.listKey = "sk-second-secret";
+        assert.match(await ok("vault", "check", "team", base), /^cred_\w+ valid$/m);
+        job.model.listKey = "sk-first-secret";
+        const checked = await pm(["vault", "check", "team", job.model.baseUrl("anthropic-messages"), "--api", "anthropic-messages", "--json"]);
+        assert.deepEqual([checked.code, JSON.parse(checked.stdout).status], [1, "invalid"]);
+        job.model.listKey = undefined;
+        await fails(/has no key for openai/, "vault", "check", "team", "openai");
         await ok("vault", "unset", "team", base);
         await fails(/has no key for openai/, "vault", "unset", "team", "openai");
         assert.match((await pm(["vault", "set", "team", "openai"], { input: "\n" })).stderr, /no key came/);

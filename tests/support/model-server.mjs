@@ -25,6 +25,10 @@
 // finished, left (the client went away), cut, error, failed (an HTTP error by script) or refused
 // (the request was not valid). stalled is a promise too: a HANG is reached, and release() ends it.
 //
+// GET of the list of models (what tells whether a key is good) wants m.listKey, apiKey unless it is set; without
+// one it is open to all. m.lists: {api, headers} of each. m.onList(list), if set, is awaited first and may
+// return {status, headers} to be answered.
+//
 // From another process: POST /control/release ends all stalls, GET /control/requests lists.
 import { createWriteStream, readFileSync } from "node:fs";
 import http from "node:http";
@@ -62,6 +66,9 @@ export async function startModelServer(options = {}) {
 
 class ModelServer {
     requests = [];
+    lists = [];
+    listKey;
+    onList;
     #script;
     #apiKey;
     #log;
@@ -72,6 +79,7 @@ class ModelServer {
 
     constructor({ script, log, apiKey }) {
         this.#apiKey = apiKey;
+        this.listKey = apiKey;
         this.#log = log && createWriteStream(log, { flags: "a" });
         this.setScript(script);
     }
@@ -150,6 +158,12 @@ class ModelServer {
             this.#control(request, url, response);
             return;
         }
+        const lister = request.method === "GET"
+            && PROTOCOLS.find((encoder) => encoder.lists(url.pathname, request.headers));
+        if (lister) {
+            await this.#list(lister, request.headers, response);
+            return;
+        }
         const routes = PROTOCOLS.map((encoder) => ({
             encoder, route: encoder.route(url.pathname, url.searchParams),
         }));
@@ -159,6 +173,22 @@ class ModelServer {
             return;
         }
         await this.#answer(match.encoder, match.route, request, response, body);
+    }
+
+    async #list(encoder, headers, response) {
+        const list = { api: encoder.api, headers };
+        this.lists.push(list);
+        const scripted = await this.onList?.(list);
+        const { header, prefix } = encoder.auth;
+        if (scripted) {
+            response.writeHead(scripted.status, scripted.headers).end();
+        } else if (this.listKey === undefined || headers[header] === prefix + this.listKey) {
+            sendJson(response, 200, { data: [{ id: "scripted-1" }] });
+        } else {
+            const [status, body] = encoder.refuseKey?.(headers[header])
+                ?? [401, encoder.error(401, `invalid API key ${headers[header]}`)];
+            sendJson(response, status, body);
+        }
     }
 
     async #answer(encoder, route, request, response, body) {

@@ -408,3 +408,23 @@ describe("scripts given by the test", () => {
         rmSync(folder, { recursive: true });
     });
 });
+
+describe("the list of models", () => {
+    const PATHS = {
+        "openai-completions": ["/v1/models", (key) => ({ authorization: `Bearer ${key}` })],
+        "openai-responses": ["/v1/models", (key) => ({ authorization: `Bearer ${key}` })],
+        "anthropic-messages": ["/v1/models", (key) => ({ "x-api-key": key, "anthropic-version": "2023-06-01" })],
+        "google-generative-ai": ["/v1beta/models", (key) => ({ "x-goog-api-key": key })],
+    };
+
+    for (const api of APIS) {
+        test(`${api}: is for those with the key, or for all without one`, async () => {
+            const [where, headers] = PATHS[api];
+            const get = async (key) => (await fetch(server.url + where, { headers: headers(key) })).status;
+            server.listKey = "good";
+            assert.deepEqual([await get("good"), await get("bad")], [200, api === "google-generative-ai" ? 400 : 401]);
+            server.listKey = undefined;
+            assert.equal(await get("bad"), 200);
+        });
+    }
+});

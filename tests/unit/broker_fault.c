@@ -63,11 +63,31 @@ static void words_inside_a_stream(void **state)
                             streams[i].code);
 }
 
+static void what_an_answer_says_of_the_key(void **state)
+{
+    (void)state;
+    static const struct {
+        int status;
+        const char *body, *code;
+    } answers[] = {
+        {401, "", "model_rejected_key"},
+        {403, "", "model_rejected_key"},
+        {400, "{\"error\":{\"details\":[{\"reason\":\"API_KEY_INVALID\"}]}}", "model_rejected_key"},
+        {400, "{\"error\":{\"message\":\"no\"}}", "model_bad_request"},
+        {402, "", "model_no_credit"},
+        {422, "API_KEY_INVALID", "model_bad_request"},
+    };
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
+        assert_string_equal(fault_of_answer(answers[i].status, str_of(answers[i].body))->code,
+                            answers[i].code);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(retry_after_in_all_its_forms),
         cmocka_unit_test(words_inside_a_stream),
+        cmocka_unit_test(what_an_answer_says_of_the_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

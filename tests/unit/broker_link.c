@@ -362,6 +362,110 @@ static void calls_do_not_wait_for_a_slow_broker(void **state)
     broker_link_free(l);
 }
 
+/* Keys that are tried */
+
+struct trial {
+    struct broker_link *link;
+    int64_t timeout_ms;
+    struct broker_verdict verdict;
+};
+
+static void *try_key(void *arg)
+{
+    struct trial *t = arg;
+    struct broker_session s = {.tenant = "tenant_a",
+                               .session = "cred_a",
+                               .provider = "p",
+                               .model = "m",
+                               .sealed = STR("sealed")};
+    broker_check_key(t->link, &s, t->timeout_ms, &t->verdict);
+    return NULL;
+}
+
+static void expect_verdict(const struct trial *t, const char *verdict, const char *reason)
+{
+    assert_string_equal(t->verdict.verdict, verdict);
+    assert_non_null(strstr(t->verdict.reason, reason));
+}
+
+static void a_verdict_reaches_whoever_waits_for_it(void **state)
+{
+    (void)state;
+    struct control t = {0};
+    struct broker_link *l = link_new(&t);
+    AUTO_FD broker = attach(l);
+    open_session(l, "aa", "sess_a");
+    expect_open(broker, "sess_a"); /* the link is in use */
+    static const char *const verdicts[] = {"valid", "invalid", "unknown", "odd"};
+    struct trial trials[4];
+    pthread_t threads[4];
+    json_t *asked[4];
+    for (size_t i = 0; i < 4; i++) {
+        trials[i] = (struct trial){.link = l, .timeout_ms = WAIT_MS};
+        threads[i] = thread_start("trial", try_key, &trials[i]);
+        asked[i] = next(broker);
+        assert_string_equal(json_get_c(asked[i], "op"), "credential_check");
+        assert_string_equal(json_get_c(asked[i], "session"), "cred_a");
+        assert_string_equal(json_get_c(asked[i], "sealed"), "c2VhbGVk");
+    }
+    struct trial fifth = {.link = l, .timeout_ms = WAIT_MS};
+    try_key(&fifth);
+    expect_verdict(&fifth, "unknown", "other keys");
+    for (size_t i = 4; i-- > 0;) { /* the last first */
+        AUTO_JSON m =
+            json_pack("{s:s, s:s, s:s, s:s}", "op", "credential_checked", "check",
+                      json_get_c(asked[i], "check"), "verdict", verdicts[i], "reason", verdicts[i]);
+        assert_int_equal(broker_frame_write(broker, m), 0);
+        pthread_join(threads[i], NULL);
+        expect_verdict(&trials[i], i < 3 ? verdicts[i] : "unknown", verdicts[i]);
+        json_decref(asked[i]);
+    }
+    broker_link_free(l);
+}
+
+static void without_a_broker_a_key_is_unknown(void **state)
+{
+    (void)state;
+    struct control t = {0};
+    struct broker_link *l = link_new(&t);
+    struct trial trial = {.link = l, .timeout_ms = WAIT_MS};
+    try_key(&trial);
+    expect_verdict(&trial, "unknown", "starting");
+    AUTO_FD broker = attach(l);
+    open_session(l, "aa", "sess_a");
+    expect_open(broker, "sess_a");
+    struct trial late = {.link = l, .timeout_ms = 1};
+    try_key(&late);
+    expect_verdict(&late, "unknown", "in time");
+    AUTO_JSON ignored = next(broker);
+    pthread_t thread = thread_start("trial", try_key, &trial);
+    AUTO_JSON asked = next(broker);
+    fd_close(&broker);
+    pthread_join(thread, NULL);
+    expect_verdict(&trial, "unknown", "went away");
+    wait_count(&t, &t.lost, 1);
+    broker_link_free(l);
+}
+
+static void a_stop_does_not_wait_for_providers(void **state)
+{
+    (void)state;
+    struct control t = {0};
+    struct broker_link *l = link_new(&t);
+    AUTO_FD broker = attach(l);
+    open_session(l, "aa", "sess_a");
+    expect_open(broker, "sess_a");
+    struct trial trial = {.link = l, .timeout_ms = WAIT_MS * 10}, later = trial;
+    pthread_t thread = thread_start("trial", try_key, &trial);
+    AUTO_JSON asked = next(broker);
+    broker_end_checks(l);
+    pthread_join(thread, NULL);
+    expect_verdict(&trial, "unknown", "stops");
+    try_key(&later);
+    expect_verdict(&later, "unknown", "stops");
+    broker_link_free(l);
+}
+
 static int once(void **state)
 {
     (void)state;
@@ -383,6 +487,9 @@ int main(void)
         cmocka_unit_test(a_newer_broker_replaces_one_that_still_hangs_on),
         cmocka_unit_test(a_broker_that_talks_nonsense_is_cut_off),
         cmocka_unit_test(calls_do_not_wait_for_a_slow_broker),
+        cmocka_unit_test(a_verdict_reaches_whoever_waits_for_it),
+        cmocka_unit_test(without_a_broker_a_key_is_unknown),
+        cmocka_unit_test(a_stop_does_not_wait_for_providers),
     };
     return cmocka_run_group_tests(tests, once, NULL);
 }

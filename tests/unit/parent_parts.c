@@ -272,6 +272,9 @@ static void environment_keys_are_sealed_for_the_tenant_and_wiped(void **state)
     assert_string_equal(json_get_c(j, "tenant"), TENANT);
     assert_string_equal(json_get_c(j, "secret"), "sk-secret");
     assert_string_equal(json_get_c(j, "kind"), "model_provider_key");
+    snprintf(ask.session, sizeof ask.session, "%s", json_get_c(j, "id")); /* to be tried */
+    assert_int_equal(credentials_open(k, &ask, &reply), 0);
+    assert_string_equal(reply.session, ask.session);
     mem_free(keys);
     vault_key_free(k);
 }

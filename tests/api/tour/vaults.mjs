@@ -20,11 +20,26 @@ export default async function tour({ service, job }) {
     await service.ok("GET", `${path}/credentials/openai`);
     await service.ok("PATCH", `${path}/credentials/openai`, { apiKey: "sk-tour-2" });
     await service.ok("DELETE", `${path}/credentials/${other.id}`);
+    await validate(service, `${path}/credentials`, job.model);
     await twice(service, `${path}/credentials`);
     await twice(service, "/v1/vaults");
     await session(service, vault, job.model);
     await service.ok("POST", `${path}/archive`, undefined, keyed);
     await service.ok("DELETE", `/v1/vaults/${second.id}`);
+}
+
+async function validate(service, credentials, model) {
+    const own = await service.ok("POST", credentials,
+        { kind: "model_provider_key", baseUrl: model.url, apiKey: "sk-listed" });
+    for (const listKey of [undefined, "sk-another", "sk-listed"]) {
+        model.listKey = listKey;
+        for (const api of ["openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai"]) {
+            const body = { api, baseUrl: model.baseUrl(api) };
+            await service.ok("POST", `${credentials}/${own.id}/validate`, body);
+        }
+    }
+    model.listKey = undefined;
+    await service.ok("DELETE", `${credentials}/${own.id}`);
 }
 
 async function session(service, vault, model) {

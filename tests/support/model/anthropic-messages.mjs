@@ -23,6 +23,7 @@ export const anthropicMessages = {
     eol: "\n",
 
     route: (path) => (/\/v1\/messages$/.test(path) ? {} : null),
+    lists: (path, headers) => /\/v1\/models$/.test(path) && headers["anthropic-version"] !== undefined,
     /** Prompts are cached only where the client marked them. */
     writesCache: (raw) => raw.includes('"cache_control"'),
 

@@ -25,6 +25,13 @@ export const googleGenerativeAi = {
         const model = /\/models\/([^/]+):streamGenerateContent$/.exec(path)?.[1];
         return model && query.get("alt") === "sse" ? { model: decodeURIComponent(model) } : null;
     },
+    lists: (path) => /\/v1beta\/models$/.test(path),
+    /** A key that Google does not know is no 401. */
+    refuseKey(key) {
+        const [status, reason] = key ? [400, "API_KEY_INVALID"] : [403, "FORBIDDEN"];
+        const { error } = this.error(status, "API key not valid. Please pass a valid API key.");
+        return [status, { error: { ...error, details: [{ reason }] } }];
+    },
     writesCache: () => false,
 
     parse(body) {

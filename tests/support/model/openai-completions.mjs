@@ -14,6 +14,7 @@ export const openaiCompletions = {
     eol: "\n",
 
     route: (path) => (/\/chat\/completions$/.test(path) ? {} : null),
+    lists: (path, headers) => /\/v1\/models$/.test(path) && headers["anthropic-version"] === undefined,
     writesCache: () => false,
 
     parse(body) {

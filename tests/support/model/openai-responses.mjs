@@ -14,6 +14,7 @@ export const openaiResponses = {
     eol: "\n",
 
     route: (path) => (/\/responses$/.test(path) ? {} : null),
+    lists: (path, headers) => /\/v1\/models$/.test(path) && headers["anthropic-version"] === undefined,
     writesCache: () => false,
 
     parse(body) {
