@@ -2,7 +2,7 @@
 // there again, whole, with its key, its agent and its place in the conversation.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdtemp, readdir, rm } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -34,8 +34,14 @@ describe("a service that lost its data", { skip: serviceMissing }, () => {
 
     const copies = async (folder) => (await readdir(path.join(objects, folder), { recursive: true }).catch(() => []))
         .filter((name) => name.includes(session.id));
-    const isCopied = () => eventually("the session in the object store",
-        async () => [...await copies("logs"), ...await copies("sessions")], (names) => names.length >= 2);
+    const read = (folder, name) => readFile(path.join(objects, folder, name)).catch(() => Buffer.alloc(0));
+    /** All of the log's lines are in the object store, and the row of the idle session. */
+    const isCopied = () => eventually("the session in the object store", async () => {
+        const log = await stat(path.join(data, "logs", job.service.tenantId, `${session.id}.jsonl`));
+        const segments = await Promise.all((await copies("logs")).map((name) => read("logs", name)));
+        const rows = await Promise.all((await copies("sessions")).map((name) => read("sessions", name)));
+        return { log: log.size, copied: Buffer.concat(segments).length, rows: String(rows) };
+    }, ({ log, copied, rows }) => copied === log && rows.includes('"idle"'));
     const look = async () => ({
         session: await job.service.ok("GET", session.path),
         events: (await job.service.ok("GET", `${session.path}/events?order=asc&limit=1000`)).data,
