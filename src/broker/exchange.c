@@ -22,8 +22,7 @@ static size_t spool_used;
 
 /* What the host sends */
 
-struct exchange *model_exchange_new(const struct exchange_env *env, const char *tenant,
-                                    const char *target)
+struct exchange *model_exchange_new(const struct exchange_env *env, const char *target)
 {
     struct exchange *x = mem_alloc(sizeof *x);
     x->env = env;
@@ -31,7 +30,6 @@ struct exchange *model_exchange_new(const struct exchange_env *env, const char *
     x->host_fd = -1;
     x->first_ms = -1;
     x->begin_ms = exchange_now_ms();
-    snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
     x->target = str_of(arena_strdup(x->arena, target));
     x->api = wire_of_target(x->target);
     return x;
@@ -139,11 +137,17 @@ static void admit(struct exchange *x, const char *method)
         answer(x, 400, "model_bad_request", "the request has too many headers");
 }
 
-void model_exchange_admit(struct exchange *x, const char *method, int host_fd)
+bool model_exchange_identify(struct exchange *x)
+{
+    x->registration = registry_await(x->env->registry, x->token, EXCHANGE_OVERTAKEN_MS);
+    return x->registration != NULL;
+}
+
+void model_exchange_admit(struct exchange *x, const char *tenant, const char *method, int host_fd)
 {
     x->host_fd = host_fd;
+    snprintf(x->tenant, sizeof x->tenant, "%s", tenant);
     drop_connection_headers(x);
-    x->registration = registry_find(x->env->registry, x->token);
     admit(x, method);
 }
 

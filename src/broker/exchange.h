@@ -29,13 +29,18 @@ struct exchange_env {
     struct upstream_pool *pool; /* NULL: connections are not kept */
 };
 
-/* `tenant`: whose gateway socket this is. `target` as it stood in the request line. */
-struct exchange *model_exchange_new(const struct exchange_env *env, const char *tenant,
-                                    const char *target);
+/* `target` as it stood in the request line. */
+struct exchange *model_exchange_new(const struct exchange_env *env, const char *target);
 /* One call for each request header. Strings are copied. */
 void model_exchange_header(struct exchange *x, const char *name, const char *value);
-/* After the headers. Decides whether the caller may speak at all; the answer is given later. */
-void model_exchange_admit(struct exchange *x, const char *method, int host_fd);
+/* How long what a request needs may be behind it, on its way over another socket. */
+#define EXCHANGE_OVERTAKEN_MS 2000
+
+/* After the headers: is the session's token registered? Waits for one that may be on its way. */
+bool model_exchange_identify(struct exchange *x);
+/* Then. Decides whether the caller may speak at all; the answer is given later. `tenant`: whose
+   gateway socket this is. */
+void model_exchange_admit(struct exchange *x, const char *tenant, const char *method, int host_fd);
 void model_exchange_body(struct exchange *x, struct str part);
 
 struct exchange_answer {

@@ -1,5 +1,6 @@
 #include "broker/gateway.h"
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/id.h"
 #include "base/lock.h"
@@ -29,7 +30,7 @@ struct gateway {
 struct gateways {
     const struct exchange_env *env;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t ended;
+    pthread_cond_t ended, bound;
     struct gateway *first;
     unsigned ending; /* gateways being stopped in the background */
 };
@@ -45,13 +46,24 @@ static void *on_request_line(void *arg, const char *target, struct MHD_Connectio
     struct gateway *gateway = arg;
     (void)connection;
     struct call *call = mem_alloc(sizeof *call);
-    char tenant[ID_MAX];
-    {
-        AUTO_LOCK(&gateway->owner->lock);
-        memcpy(tenant, gateway->tenant, sizeof tenant);
-    }
-    call->exchange = model_exchange_new(gateway->owner->env, tenant, target);
+    call->exchange = model_exchange_new(gateway->owner->env, target);
     return call;
+}
+
+/* "" for a spare host's. Who is known (a session is open in that host) had a tenant before: the
+   parent's word of it may still be on its way. */
+static void read_tenant(struct gateway *gateway, bool known, char out[ID_MAX])
+{
+    struct gateways *g = gateway->owner;
+    int64_t deadline = clock_monotonic_ms(clock_real()) + (known ? EXCHANGE_OVERTAKEN_MS : 0);
+    AUTO_LOCK(&g->lock);
+    for (int64_t left; gateway->tenant[0] == 0;) {
+        left = deadline - clock_monotonic_ms(clock_real());
+        if (left <= 0)
+            break;
+        cond_wait_ms(&g->bound, &g->lock, left);
+    }
+    memcpy(out, gateway->tenant, ID_MAX);
 }
 
 static enum MHD_Result on_header(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -67,6 +79,15 @@ static int socket_of(struct MHD_Connection *connection)
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     return info ? info->connect_fd : -1;
+}
+
+static void admit(struct gateway *gateway, struct call *call, struct MHD_Connection *connection,
+                  const char *method)
+{
+    char tenant[ID_MAX];
+    MHD_get_connection_values(connection, MHD_HEADER_KIND, on_header, call->exchange);
+    read_tenant(gateway, model_exchange_identify(call->exchange), tenant);
+    model_exchange_admit(call->exchange, tenant, method, socket_of(connection));
 }
 
 static ssize_t on_read(void *arg, uint64_t position, char *p, size_t cap)
@@ -110,13 +131,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
                                   size_t *part_n, void **state)
 {
     struct call *call = *state;
-    (void)arg;
     (void)url;
     (void)version;
     if (!call->admitted) {
         call->admitted = true;
-        MHD_get_connection_values(connection, MHD_HEADER_KIND, on_header, call->exchange);
-        model_exchange_admit(call->exchange, method, socket_of(connection));
+        admit(arg, call, connection, method);
         return MHD_YES;
     }
     if (*part_n) {
@@ -157,6 +176,7 @@ struct gateways *gateways_new(const struct exchange_env *env)
     g->env = env;
     pthread_mutex_init(&g->lock, NULL);
     cond_init(&g->ended);
+    cond_init(&g->bound);
     return g;
 }
 
@@ -203,6 +223,7 @@ err gateways_bind(struct gateways *g, uint32_t host, const char *tenant)
         if (at->host != host)
             continue;
         snprintf(at->tenant, sizeof at->tenant, "%s", tenant);
+        pthread_cond_broadcast(&g->bound);
         return 0;
     }
     return fail(E_NOT_FOUND, "there is no model gateway of host %u", host);

@@ -6,7 +6,8 @@
    control → broker
      session_open    {token, tenant, session, provider, model, api, baseUrl, custom: bool, sealed: base64|null}
                      Registers a 256-bit token (hex) at the gateway. Sent again for all open sessions after a broker
-                     start. Requests with an unknown token, or on another tenant's gateway socket, get 401.
+                     start. Requests with an unknown token, or on another tenant's gateway socket, get 401; a token that
+                     is not known yet is waited for, as a request may overtake this message.
      session_close   {token}
      request_go      {request, number}                 the span start is durable: dial
      request_hold    {request, ms}                     not yet: go or refuse comes in so many milliseconds (backoff, R24)

@@ -1,5 +1,6 @@
 #include "broker/registry.h"
 
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/mem.h"
 
@@ -13,6 +14,7 @@
 
 struct registry {
     pthread_mutex_t lock; /* guards what follows, and refs of every registration */
+    pthread_cond_t added;
     struct registration *buckets[BUCKETS];
     size_t count;
     unsigned char
@@ -23,6 +25,7 @@ struct registry *registry_new(void)
 {
     struct registry *r = mem_alloc(sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
+    cond_init(&r->added);
     rand_bytes(r->hash_key, sizeof r->hash_key);
     return r;
 }
@@ -170,6 +173,7 @@ err registry_open(struct registry *r, const json_t *message)
         g->next = *at;
         *at = g;
         r->count++;
+        pthread_cond_broadcast(&r->added);
     }
     if (dead)
         registration_free(dead);
@@ -214,21 +218,33 @@ void registry_free(struct registry *r)
     if (r == NULL)
         return;
     registry_clear(r);
+    pthread_cond_destroy(&r->added);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
 }
 
-struct registration *registry_find(struct registry *r, struct str token)
+struct registration *registry_await(struct registry *r, struct str token, int64_t timeout_ms)
 {
     if (!token_ok(token))
         return NULL;
     unsigned char hash[32];
     hash_token(r, token, hash);
+    int64_t deadline = clock_monotonic_ms(clock_real()) + timeout_ms;
     AUTO_LOCK(&r->lock);
-    struct registration *g = *slot_of(r, hash);
-    if (g)
-        g->refs++;
-    return g;
+    for (;;) {
+        struct registration *g = *slot_of(r, hash);
+        int64_t left = deadline - clock_monotonic_ms(clock_real());
+        if (g)
+            g->refs++;
+        if (g || left <= 0)
+            return g;
+        cond_wait_ms(&r->added, &r->lock, left);
+    }
+}
+
+struct registration *registry_find(struct registry *r, struct str token)
+{
+    return registry_await(r, token, 0);
 }
 
 size_t registry_count(struct registry *r)

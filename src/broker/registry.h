@@ -42,6 +42,10 @@ void registry_close(struct registry *r, const char *token);
 void registry_clear(struct registry *r);
 /* NULL if there is none; else registration_unref() it. */
 struct registration *registry_find(struct registry *r, struct str token);
+/* The same, but waits up to timeout_ms for one that is not there yet: a host's request may overtake
+   its session's registration, which comes over another socket, or be there first after the broker
+   or control was started anew. What cannot be a token is not waited for. */
+struct registration *registry_await(struct registry *r, struct str token, int64_t timeout_ms);
 void registration_unref(struct registration *g); /* NULL-safe */
 size_t registry_count(struct registry *r);
 

@@ -2,6 +2,8 @@
  * errors. */
 #include "broker_stage.h"
 
+#include <poll.h>
+
 /* Happy paths */
 
 static const struct happy {
@@ -193,6 +195,52 @@ static void a_spare_hosts_socket_serves_once_it_has_its_tenant(void **state)
         assert_int_equal(gateways_bind(s->gateways, 3, TENANT), 0);
     }
     assert_int_equal(gateways_bind(s->gateways, 4, TENANT), E_NOT_FOUND);
+    unlink(path);
+    stage_free(s);
+}
+
+/* No answer comes while the request waits for what it has overtaken. */
+static void expect_waiting(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 100), 0);
+}
+
+static void expect_served(int fd)
+{
+    AUTO_BUF answer = {0};
+    read_all(fd, &answer);
+    assert_int_equal(status_of(&answer), 200);
+}
+
+static void a_request_may_overtake_its_sessions_registration(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    reply_with(s, a, SSE_HEAD, happy[0].body);
+    AUTO_FD fd = connect_host(s->socket);
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
+    expect_waiting(fd);
+    open_session(s, "openai-completions", s->base_url, false);
+    expect_served(fd);
+    stage_free(s);
+}
+
+static void a_request_may_overtake_the_binding_of_its_host(void **state)
+{
+    (void)state;
+    AUTO_ARENA a = arena_new();
+    struct stage *s = stage_new();
+    reply_with(s, a, SSE_HEAD, happy[0].body);
+    const char *path = arena_printf(a, "%s/spare", s->dir);
+    assert_int_equal(gateways_open(s->gateways, 3, "", listen_unix(path)), 0);
+    open_session(s, "openai-completions", s->base_url, false);
+    AUTO_FD fd = connect_host(path);
+    send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
+    expect_waiting(fd);
+    assert_int_equal(gateways_bind(s->gateways, 3, TENANT), 0);
+    expect_served(fd);
     unlink(path);
     stage_free(s);
 }
@@ -692,6 +740,8 @@ int main(void)
         cmocka_unit_test(the_path_of_the_real_address_may_be_repeated),
         cmocka_unit_test(two_requests_on_one_connection_open_the_box_once),
         cmocka_unit_test(an_unknown_token_gets_401),
+        cmocka_unit_test(a_request_may_overtake_its_sessions_registration),
+        cmocka_unit_test(a_request_may_overtake_the_binding_of_its_host),
         cmocka_unit_test(a_token_on_another_tenants_socket_gets_401),
         cmocka_unit_test(a_spare_hosts_socket_serves_once_it_has_its_tenant),
         cmocka_unit_test(a_closed_session_gets_401),
