@@ -505,7 +505,7 @@ void model_exchange_free(struct exchange *x)
     if (x == NULL)
         return;
     if (x->request && !x->reported) {
-        x->aborted = true;
+        exchange_note_failure(x, E_CLOSED);
         exchange_report(x);
     }
     exchange_close_upstream(x);

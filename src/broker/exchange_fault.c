@@ -12,9 +12,20 @@
 /* A failed answer is short: one that does not come on is taken as it is. */
 #define READ_AHEAD_IDLE_MS 5000
 
+/* The answer has said its last word, or what went wrong: a host hangs up then, and that is no
+   abort. How it ended decides whether there is another attempt (R24). */
+static bool is_told(const struct exchange *x)
+{
+    return x->metering && (x->meter.fault_type[0] || x->meter.finished);
+}
+
 /* Says what went wrong with the connection, or notes that it was given up. */
 void exchange_note_failure(struct exchange *x, err e)
 {
+    if (e == E_CLOSED && is_told(x)) {
+        exchange_judge_answer(x);
+        return;
+    }
     x->aborted = e == E_CLOSED || request_state(x->request, NULL) == REQUEST_CANCELLED;
     if (x->aborted) {
         snprintf(x->error_code, sizeof x->error_code, "%s", "");

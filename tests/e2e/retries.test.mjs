@@ -82,9 +82,7 @@ describe("retries", { skip: serviceMissing }, () => {
         });
     }
 
-    // Seen to fail once: when the host tells that its run failed before the broker tells why, the turn ends at once.
-    const race = "the end of a run may overtake the end of its request";
-    test("a failure that Pi does not take for one to retry is one", { todo: race }, async () => {
+    test("a failure that Pi does not take for one to retry is one", async () => {
         const session = await job.session();
         const events = await session.run(unique('SAY "let me see" ERROR "out of luck" TIMES 1'));
         checkRetries(events, [1, 2]);

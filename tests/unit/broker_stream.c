@@ -72,22 +72,28 @@ static void a_cut_connection_breaks_the_answer_to_the_host(void **state)
     SSE_HEAD "45\r\ndata: {\"choices\":[{\"delta\":{\"content\":\"four characters per "            \
              "tok\"}}]}\n\n\r\n"
 
-/* A host with an answer under way. */
-static int host_in_mid_answer(struct stage *s)
+/* A host that has got the reply up to these words, of an answer that does not end. */
+static int host_that_read(struct stage *s, const char *reply, const char *words)
 {
-    s->provider.reply = FIRST_EVENT;
+    s->provider.reply = reply;
     s->provider.hold = true;
     open_session(s, "openai-completions", s->base_url, false);
     int fd = connect_host(s->socket);
     send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     AUTO_BUF answer = {0};
     char part[4096];
-    while (answer.p == NULL || strstr(answer.p, "per tok") == NULL) {
+    while (answer.p == NULL || strstr(answer.p, words) == NULL) {
         ssize_t n = read(fd, part, sizeof part);
         assert_true(n > 0);
         buf_add(&answer, part, (size_t)n);
     }
     return fd;
+}
+
+/* A host with an answer under way. */
+static int host_in_mid_answer(struct stage *s)
+{
+    return host_that_read(s, FIRST_EVENT, "per tok");
 }
 
 static void expect_aborted(struct stage *s)
@@ -107,6 +113,37 @@ static void a_host_that_hangs_up_closes_the_upstream(void **state)
     close(fd);
     assert_true(wait_true(&s->provider.m, &s->provider.c, &s->provider.saw_close));
     expect_aborted(s);
+    stage_free(s);
+}
+
+/* Pi closes the connection as soon as it has read an error: whether there is another attempt hangs
+   on what the provider said. */
+static void a_host_that_hangs_up_after_an_error_aborts_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    int fd = host_that_read(s,
+                            SSE_HEAD "41\r\ndata: {\"error\":{\"type\":\"server_error\","
+                                     "\"message\":\"out of luck\"}}\n\n\r\n",
+                            "out of luck");
+    close(fd);
+    const json_t *end = await_end(s);
+    assert_false(json_get_bool(end, "aborted", true));
+    assert_string_not_equal(error_code_of(end), "");
+    assert_non_null(strstr(json_get_c(json_object_get(end, "error"), "message"), "out of luck"));
+    stage_free(s);
+}
+
+static void a_host_that_hangs_up_after_the_last_word_aborts_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    int fd = host_that_read(
+        s, SSE_HEAD "32\r\ndata: {\"choices\":[{\"finish_reason\":\"stop\"}]}    \n\n\r\n", "stop");
+    close(fd);
+    const json_t *end = await_end(s);
+    assert_false(json_get_bool(end, "aborted", true));
+    assert_string_equal(error_code_of(end), "");
     stage_free(s);
 }
 
@@ -298,6 +335,8 @@ int main(void)
         cmocka_unit_test(an_event_beyond_the_meters_limit_is_relayed_and_estimated),
         cmocka_unit_test(a_cut_connection_breaks_the_answer_to_the_host),
         cmocka_unit_test(a_host_that_hangs_up_closes_the_upstream),
+        cmocka_unit_test(a_host_that_hangs_up_after_an_error_aborts_nothing),
+        cmocka_unit_test(a_host_that_hangs_up_after_the_last_word_aborts_nothing),
         cmocka_unit_test(a_cancel_closes_the_upstream_at_once),
         cmocka_unit_test(a_cancel_before_the_first_byte_reaches_the_waiting_host),
         cmocka_unit_test(a_host_that_hangs_up_while_control_thinks_is_let_go),
