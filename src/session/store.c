@@ -305,12 +305,10 @@ static void add_ref(struct refs *refs, struct str tenant, struct str id)
     refs->n++;
 }
 
-err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref **out, size_t *out_n)
+/* `sql` gives tenant_id, id. */
+static err read_refs(struct db_conn *c, struct arena *a, const char *sql, struct session_ref **out,
+                     size_t *out_n)
 {
-    static const char sql[] =
-        "SELECT tenant_id, id FROM sessions WHERE deleted_at IS NULL"
-        " AND (status IN ('running', 'rescheduling') OR EXISTS (SELECT 1 FROM inbox"
-        " WHERE inbox.tenant_id = sessions.tenant_id AND inbox.session_id = sessions.id))";
     struct db_rows *r;
     struct refs refs = {.a = a};
     TRY(db_query(c, sql, DB_NO_ARGS, &r));
@@ -322,20 +320,21 @@ err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref *
     return 0;
 }
 
+err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref **out, size_t *out_n)
+{
+    static const char sql[] =
+        "SELECT tenant_id, id FROM sessions WHERE deleted_at IS NULL"
+        " AND (status IN ('running', 'rescheduling') OR EXISTS (SELECT 1 FROM inbox"
+        " WHERE inbox.tenant_id = sessions.tenant_id AND inbox.session_id = sessions.id))";
+    return read_refs(c, a, sql, out, out_n);
+}
+
 err sessions_with_sandbox(struct db_conn *c, struct arena *a, struct session_ref **out,
                           size_t *out_n)
 {
     static const char sql[] = "SELECT tenant_id, id FROM sessions WHERE sandbox_state = 'running'"
                               " AND deleted_at IS NULL";
-    struct db_rows *r;
-    struct refs refs = {.a = a};
-    TRY(db_query(c, sql, DB_NO_ARGS, &r));
-    while (db_next(r))
-        add_ref(&refs, db_str(r, 0), db_str(r, 1));
-    TRY(db_rows_done(r));
-    *out = refs.items;
-    *out_n = refs.n;
-    return 0;
+    return read_refs(c, a, sql, out, out_n);
 }
 
 err sessions_count_sandboxes(struct db_conn *c, const char *tenant, const char *except,
