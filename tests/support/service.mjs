@@ -208,12 +208,19 @@ class Service {
         return reply.body;
     }
 
+    /**
+     * A GET on a kept connection that turns out to be dead goes out again, as with any HTTP client:
+     * the connection may have been that of a control process that was just killed.
+     */
     #send(method, target, payload, headers) {
         const { hostname, port } = new URL(this.url);
         return new Promise((resolve, reject) => {
-            http.request({ method, path: target, hostname, port, headers, agent: this.#agent })
-                .once("response", resolve)
-                .once("error", reject)
+            const request = http.request({ method, path: target, hostname, port, headers, agent: this.#agent });
+            request.once("response", resolve)
+                .once("error", (error) => {
+                    const again = method === "GET" && request.reusedSocket && error.code === "ECONNRESET";
+                    again ? resolve(this.#send(method, target, payload, headers)) : reject(error);
+                })
                 .end(payload);
         });
     }

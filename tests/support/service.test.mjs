@@ -34,6 +34,14 @@ test("starts on new data, asks with its key, and cleans up", async () => {
     assert.ok(!existsSync(service.data));
 });
 
+test("a GET on a kept connection that is dead goes out again, a POST does not", async () => {
+    const service = await startService();
+    await service.ok("GET", "/v1/echo");
+    assert.equal((await service.ok("GET", "/v1/echo?kept=no")).method, "GET");
+    await assert.rejects(service.request("POST", "/v1/echo?kept=no", { body: {} }), { code: "ECONNRESET" });
+    await service.stop();
+});
+
 test("takes the key that serve prints", async () => {
     const service = await startService({ init: false });
     assert.match(service.apiKey, /^pmk_a{12}_B{49}$/);
