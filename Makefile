@@ -34,7 +34,7 @@ HANDS_BASE := $(addprefix src/base/,err.c str.c mem.c arena.c buf.c clock.c fd.c
 HANDS_SRC := $(wildcard src/hands/*.c)
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*.c))
 FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/*.c))
-BENCH := $(patsubst tests/bench/%.c,build/bench/%,$(wildcard tests/bench/*.c))
+BENCH := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
 
 .PHONY: all setup run demo test test-full bench fmt lint unit clean
 .SECONDARY:
@@ -53,6 +53,8 @@ $(BUILD)/libpm.a: $(LIB_OBJ) $(BUILD)/src/sandbox/hands_blob.o
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) $(PKG_CFLAGS) -MMD -MP -c $< -o $@
 
+$(addprefix $(BUILD)/src/,api/meta.o broker/control.o broker/key_check.o cli/main.o): VERSION
+
 # pi-hands: one static program, never sanitized, carried inside pi-managed.
 build/hands/%.o: src/%.c
 	@mkdir -p $(@D); echo "  CC   $< (hands)"; $(CC) -std=gnu17 -D_GNU_SOURCE -Os -g $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffunction-sections -fdata-sections -Isrc -MMD -MP -c $< -o $@
@@ -61,13 +63,15 @@ build/pi-hands: $(patsubst src/%.c,build/hands/%.o,$(HANDS_SRC) $(HANDS_BASE))
 $(BUILD)/src/sandbox/hands_blob.o: src/sandbox/hands_blob.S build/pi-hands
 	@mkdir -p $(@D); $(CC) -DHANDS_PATH='"build/pi-hands"' -c $< -o $@
 
-$(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/libpm.a
-	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) -Wno-missing-prototypes $(PKG_CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS) -lcmocka
+# The tests of C, and equipment in C that tests/e2e uses: compiled one by one (a test's own functions need no prototypes), then linked.
+$(BUILD)/tests/unit/%.o: CFLAGS += -Wno-missing-prototypes
+$(BUILD)/tests/unit/%: $(BUILD)/tests/unit/%.o $(BUILD)/libpm.a
+	@echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS) -lcmocka
+$(BUILD)/tests/support/%: $(BUILD)/tests/support/%.o $(BUILD)/libpm.a
+	@echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
+$(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libpm.a
+	@mkdir -p $(@D); echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
 unit: $(UNIT)
-
-# Test equipment in C, used by tests/e2e.
-$(BUILD)/tests/support/%: tests/support/%.c $(BUILD)/libpm.a
-	@mkdir -p $(@D); echo "  CC   $<"; $(CC) $(CFLAGS) $(PKG_CFLAGS) -MMD -MP $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
 
 # Runs inside a sandbox too: one static program, never sanitized.
 $(BUILD)/tests/support/attack: tests/support/attack.c
@@ -75,9 +79,6 @@ $(BUILD)/tests/support/attack: tests/support/attack.c
 
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
 	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
-
-build/bench/%: tests/bench/%.c $(BUILD)/libpm.a $(wildcard tests/bench/*.h)
-	@mkdir -p $(@D); $(CC) $(CFLAGS) $(PKG_CFLAGS) $(LDFLAGS) -o $@ $< $(BUILD)/libpm.a $(PKG_LIBS)
 
 setup:
 	@tools/setup.sh
