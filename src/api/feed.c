@@ -167,7 +167,7 @@ err feed_begin(feed_writer write, void *take_arg, void (*free_arg)(void *), stru
     if (!count_one()) {
         free_arg(take_arg);
         return fail_as(E_UNAVAILABLE, "overloaded",
-                       "too many sandboxes are being copied from: try again in a second");
+                       "too many long replies are under way: try again in a second");
     }
     struct feed *f = mem_alloc(sizeof *f);
     *f = (struct feed){

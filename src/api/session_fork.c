@@ -28,7 +28,7 @@ struct forking {
     struct session_row row; /* of the fork */
     const char *from;
     const char *files_from;
-    char entry[ID_MAX];
+    const char *entry;
     bool stored; /* not so when an older reply is replayed */
 };
 
@@ -98,13 +98,28 @@ static void take_back(struct ctx *ctx, struct forking *f)
         log_warn("the sandbox of a fork that failed stays: %s", err_text());
 }
 
-static err make(struct ctx *ctx, struct forking *f, const struct fork_request *request)
+static err make(struct ctx *ctx, struct forking *f, struct fork *log)
 {
-    TRY(fork_log(request, f->entry));
+    TRY(fork_write(log, f->files_from));
     err e = ctx_write(ctx, store, f);
     if (!e && f->stored)
         session_logged(ctx->service->sessions, ctx->tenant, f->row.id);
     return e;
+}
+
+static err make_with_files(struct ctx *ctx, struct forking *f, struct fork *log)
+{
+    struct session_manager *m = ctx->service->sessions;
+    f->entry = arena_strdup(ctx->arena, fork_entry(log));
+    TRY(copy_files(ctx, f));
+    err e = make(ctx, f, log);
+    struct err_slot why;
+    err_save(&why);
+    if (e || !f->stored)
+        take_back(ctx, f);
+    if (has_files(f))
+        sandboxes_release(session_manager_sandboxes(m), f->row.id);
+    return e ? err_restore(&why) : 0;
 }
 
 static err sessions_fork(struct ctx *ctx)
@@ -116,24 +131,17 @@ static err sessions_fork(struct ctx *ctx)
     f->from = arena_strdup(ctx->arena, f->row.id);
     fill_row(ctx, &f->row);
     struct session_manager *m = ctx->service->sessions;
-    struct fork_request request = {.logs_dir = session_manager_logs_dir(m),
-                                   .tenant = ctx->tenant,
-                                   .from = f->from,
-                                   .entry = json_get_c(ctx->json, "entryId"),
-                                   .to = f->row.id,
-                                   .now_ms = f->row.created_at_ms};
-    TRY(fork_check(&request, f->entry));
-    TRY(copy_files(ctx, f));
-    request.files_from = f->files_from;
-    request.entry = arena_strdup(ctx->arena, f->entry);
-    err e = make(ctx, f, &request);
-    struct err_slot why;
-    err_save(&why);
-    if (e || !f->stored)
-        take_back(ctx, f);
-    if (has_files(f))
-        sandboxes_release(session_manager_sandboxes(m), f->row.id);
-    return e ? err_restore(&why) : 0;
+    const struct fork_request request = {.logs_dir = session_manager_logs_dir(m),
+                                         .tenant = ctx->tenant,
+                                         .from = f->from,
+                                         .entry = json_get_c(ctx->json, "entryId"),
+                                         .to = f->row.id,
+                                         .now_ms = f->row.created_at_ms};
+    struct fork *log;
+    TRY(fork_open(&request, &log));
+    err e = make_with_files(ctx, f, log);
+    fork_close(log);
+    return e;
 }
 
 ROUTES(session_fork,

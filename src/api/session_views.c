@@ -2,9 +2,11 @@
    messages that the model is shown, and what it has used. */
 #include <stdio.h>
 
+#include "api/feed.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
+#include "base/mem.h"
 #include "session/history.h"
 #include "session/manager.h"
 #include "session/messages.h"
@@ -120,13 +122,37 @@ static err tree_list(struct ctx *ctx)
 
 /* ---- messages ---- */
 
+/* All of a long session: neither held in memory nor made on a worker. */
+struct messages {
+    const char *logs_dir;
+    char tenant[ID_MAX], session[ID_MAX];
+};
+
+static err write_piece(void *feed, struct str bytes)
+{
+    return feed_write(feed, bytes);
+}
+
+static err write_messages(struct feed *f, void *arg)
+{
+    const struct messages *m = arg;
+    TRY(feed_check(f));
+    TRY(feed_write(f, STR("{\"data\":")));
+    TRY(session_messages(m->logs_dir, m->tenant, m->session, write_piece, f));
+    return feed_write(f, STR("}"));
+}
+
 static err messages_get(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    json_t *messages = NULL;
-    TRY(session_messages(logs_dir(ctx), ctx->tenant, row.id, &messages));
-    return reply_json(ctx, 200, json_pack("{s:o}", "data", messages));
+    struct messages *m = mem_alloc(sizeof *m);
+    m->logs_dir = logs_dir(ctx);
+    memcpy(m->tenant, ctx->tenant, sizeof m->tenant);
+    memcpy(m->session, row.id, sizeof m->session);
+    struct feed *feed;
+    TRY(feed_begin(write_messages, m, mem_free, &feed));
+    return feed_reply(ctx, "application/json", feed);
 }
 
 /* ---- usage ---- */

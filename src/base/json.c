@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+#include "base/json_scan.h"
 
 /* jansson's own limit is 2048; this walk keeps R13's without touching the library. */
 static bool too_deep(struct str text)
@@ -33,8 +34,10 @@ err json_read(struct str text, json_t **out)
         return fail_as(E_INVALID, "invalid_json", "JSON nested deeper than %d levels",
                        JSON_DEPTH_MAX);
     json_error_t error;
-    json_t *j = json_loadb(text.p ? text.p : "", text.n,
-                           JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
+    json_t *j = json_scan_read(text, true);
+    if (j == NULL) /* the library knows the rest, and what is wrong */
+        j = json_loadb(text.p ? text.p : "", text.n,
+                       JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);
     if (j == NULL)
         return fail_as(E_INVALID, "invalid_json", "not valid JSON: %s (line %d, column %d)",
                        error.text, error.line, error.column);
@@ -55,18 +58,26 @@ static void replace_nul(struct str text, struct buf *out)
     }
 }
 
-err json_read_log(struct str line, json_t **out)
+static json_t *load_log(struct str line, json_error_t *error)
 {
     const size_t flags = JSON_ALLOW_NUL | JSON_DECODE_ANY;
-    json_error_t error;
-    json_t *j = json_loadb(line.p ? line.p : "", line.n, flags, &error);
-    if (j == NULL && json_error_code(&error) == json_error_numeric_overflow)
-        j = json_loadb(line.p, line.n, flags | JSON_DECODE_INT_AS_REAL, &error);
-    if (j == NULL && json_error_code(&error) == json_error_null_byte_in_key) {
+    json_t *j = json_loadb(line.p ? line.p : "", line.n, flags, error);
+    if (j == NULL && json_error_code(error) == json_error_numeric_overflow)
+        j = json_loadb(line.p, line.n, flags | JSON_DECODE_INT_AS_REAL, error);
+    if (j == NULL && json_error_code(error) == json_error_null_byte_in_key) {
         AUTO_BUF clean = {0};
         replace_nul(line, &clean);
-        j = json_loadb(clean.p, clean.n, flags | JSON_DECODE_INT_AS_REAL, &error);
+        j = json_loadb(clean.p, clean.n, flags | JSON_DECODE_INT_AS_REAL, error);
     }
+    return j;
+}
+
+err json_read_log(struct str line, json_t **out)
+{
+    json_error_t error;
+    json_t *j = json_scan_read(line, false);
+    if (j == NULL)
+        j = load_log(line, &error);
     if (j == NULL)
         return fail_as(E_INVALID, "invalid_json", "not valid JSON: %s (column %d)", error.text,
                        error.column);

@@ -38,6 +38,14 @@ bool str_is_utf8(struct str s)
 {
     const unsigned char *p = (const unsigned char *)s.p;
     for (size_t i = 0; i < s.n;) {
+        uint64_t eight;
+        if (s.n - i >= sizeof eight) { /* most text is plain ASCII */
+            memcpy(&eight, p + i, sizeof eight);
+            if ((eight & 0x8080808080808080ull) == 0) {
+                i += sizeof eight;
+                continue;
+            }
+        }
         size_t n = utf8_sequence(p + i, s.n - i);
         if (n == 0)
             return false;

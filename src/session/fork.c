@@ -11,8 +11,10 @@
 
 #define SYNC_BYTES ((size_t)8 << 20) /* of lines held in memory between writes */
 
-struct copy {
-    const struct fork_request *f;
+struct fork {
+    struct fork_request request;
+    const char *files_from;
+    struct arena *a;
     struct log_tree tree;
     const struct tree_line *at; /* where it forks */
     bool *on_path;              /* one a line */
@@ -24,20 +26,21 @@ struct copy {
 
 /* ---- where ---- */
 
-static err find_entry(struct copy *c)
+static err find_entry(struct fork *c)
 {
-    c->at = c->f->entry ? log_tree_find(&c->tree, c->f->entry) : log_tree_leaf(&c->tree);
-    if (c->at == NULL && c->f->entry == NULL)
+    c->at = c->request.entry ? log_tree_find(&c->tree, c->request.entry) : log_tree_leaf(&c->tree);
+    if (c->at == NULL && c->request.entry == NULL)
         return fail_as(E_CONFLICT, "nothing_to_fork",
                        "the session has no entries yet: create another one instead");
     if (c->at == NULL || c->at->control || c->at->kind == LINE_HEADER)
         return fail_as(E_NOT_FOUND, "entry_not_found",
-                       "the session's log has no entry %.64s that can be forked at", c->f->entry);
+                       "the session's log has no entry %.64s that can be forked at",
+                       c->request.entry);
     return 0;
 }
 
 /* Marks the way to the root; false if it is a circle (an imported log may hold anything). */
-static bool mark_path(struct copy *c)
+static bool mark_path(struct fork *c)
 {
     size_t steps = 0;
     for (const struct tree_line *l = c->at; l; l = log_tree_parent(&c->tree, l)) {
@@ -49,7 +52,7 @@ static bool mark_path(struct copy *c)
 }
 
 /* The last line on the path at which no call is open; `at` itself when all is well. */
-static const struct tree_line *last_complete(struct copy *c)
+static const struct tree_line *last_complete(struct fork *c)
 {
     AUTO_JSON open = json_object();
     const struct tree_line *found = NULL;
@@ -67,7 +70,7 @@ static const struct tree_line *last_complete(struct copy *c)
     return found;
 }
 
-static err check_entry(struct copy *c)
+static err check_entry(struct fork *c)
 {
     if (!mark_path(c))
         return fail_as(E_CONFLICT, "log_damaged", "the entries of the log form a circle");
@@ -81,7 +84,7 @@ static err check_entry(struct copy *c)
 
 /* ---- what ---- */
 
-static bool is_on_path(struct copy *c, const struct tree_line *l)
+static bool is_on_path(struct fork *c, const struct tree_line *l)
 {
     const struct tree_line *parent = log_tree_find(&c->tree, l->parent);
     return l->parent == NULL || (parent && c->on_path[parent - c->tree.lines]);
@@ -89,7 +92,7 @@ static bool is_on_path(struct copy *c, const struct tree_line *l)
 
 /* Of the lines that hang on the entry itself only those that belong to it: what came after its turn
    is another conversation. */
-static bool belongs_to_entry(struct copy *c, const json_t *entry)
+static bool belongs_to_entry(struct fork *c, const json_t *entry)
 {
     static const char *const kept[] = {"span.model_request_end", "session.error", "session.updated",
                                        "session.status_idle", NULL};
@@ -104,7 +107,8 @@ static bool belongs_to_entry(struct copy *c, const json_t *entry)
     return false;
 }
 
-static bool wants_control(struct copy *c, const struct tree_line *l, struct str line)
+/* Of one of control's lines on the path. */
+static bool wants_control(struct fork *c, const struct tree_line *l, struct str line)
 {
     json_t *parsed = NULL;
     if (!is_on_path(c, l) || json_read_log(line, &parsed))
@@ -119,7 +123,7 @@ static bool wants_control(struct copy *c, const struct tree_line *l, struct str 
 
 /* ---- writing ---- */
 
-static bool write_line(struct copy *c, struct str line)
+static bool write_line(struct fork *c, struct str line)
 {
     log_append(c->log, line);
     c->pending += line.n + 1;
@@ -132,7 +136,7 @@ static bool write_line(struct copy *c, struct str line)
 
 static bool copy_line(void *arg, int64_t number, struct str line)
 {
-    struct copy *c = arg;
+    struct fork *c = arg;
     if ((size_t)number >= c->tree.n)
         return false; /* came meanwhile */
     const struct tree_line *l = &c->tree.lines[number];
@@ -141,7 +145,7 @@ static bool copy_line(void *arg, int64_t number, struct str line)
     return !wanted || write_line(c, line);
 }
 
-static void write_json(struct copy *c, json_t *take_line)
+static void write_json(struct fork *c, json_t *take_line)
 {
     AUTO_BUF text = {0};
     json_write(take_line, &text);
@@ -149,16 +153,16 @@ static void write_json(struct copy *c, json_t *take_line)
     write_line(c, buf_str(&text));
 }
 
-static void write_header(struct copy *c)
+static void write_header(struct fork *c)
 {
-    json_t *h = json_pack("{s:s, s:i, s:s}", "type", "session", "version", 3, "id", c->f->to);
-    json_set_time(h, "timestamp", c->f->now_ms);
+    json_t *h = json_pack("{s:s, s:i, s:s}", "type", "session", "version", 3, "id", c->request.to);
+    json_set_time(h, "timestamp", c->request.now_ms);
     json_object_set_new(h, "cwd", json_string(SANDBOX_WORKDIR));
-    json_object_set_new(h, "parentSession", json_string(c->f->from));
+    json_object_set_new(h, "parentSession", json_string(c->request.from));
     write_json(c, h);
 }
 
-static void write_fork_line(struct copy *c)
+static void write_fork_line(struct fork *c)
 {
     uint64_t random;
     char id[24];
@@ -166,16 +170,16 @@ static void write_fork_line(struct copy *c)
     snprintf(id, sizeof id, "%016llx", (unsigned long long)random);
     json_t *line = json_pack("{s:s, s:s, s:s, s:s}", "type", "custom", "customType",
                              "pi-managed:fork", "id", id, "parentId", c->at->id);
-    json_set_time(line, "timestamp", c->f->now_ms);
+    json_set_time(line, "timestamp", c->request.now_ms);
     json_object_set_new(line, "data",
-                        json_pack("{s:s, s:s, s:s}", "fromSessionId", c->f->from, "fromEntryId",
-                                  c->at->id, "filesFrom", c->f->files_from));
+                        json_pack("{s:s, s:s, s:s}", "fromSessionId", c->request.from,
+                                  "fromEntryId", c->at->id, "filesFrom", c->files_from));
     write_json(c, line);
 }
 
-static err write_log(struct copy *c)
+static err write_log(struct fork *c)
 {
-    const struct fork_request *f = c->f;
+    const struct fork_request *f = &c->request;
     TRY(log_open(f->logs_dir, f->tenant, f->to, &c->log));
     write_header(c);
     err e = log_read(f->logs_dir, f->tenant, f->from, copy_line, c);
@@ -188,46 +192,47 @@ static err write_log(struct copy *c)
     return e;
 }
 
-static err prepare(struct copy *c, struct arena *a)
+err fork_open(const struct fork_request *request, struct fork **out)
 {
-    const struct fork_request *f = c->f;
-    TRY(log_tree_read(f->logs_dir, f->tenant, f->from, a, &c->tree));
-    c->on_path = mem_alloc(c->tree.n + 1);
-    TRY(find_entry(c));
-    return check_entry(c);
-}
-
-static void done(struct copy *c)
-{
-    mem_free(c->on_path);
-    log_tree_done(&c->tree);
-}
-
-err fork_check(const struct fork_request *f, char out_entry[ID_MAX])
-{
-    AUTO_ARENA a = arena_new();
-    struct copy c = {.f = f};
-    err e = prepare(&c, a);
-    if (!e)
-        snprintf(out_entry, ID_MAX, "%s", c.at->id);
-    done(&c);
+    struct fork *c = mem_alloc(sizeof *c);
+    *c = (struct fork){.request = *request, .a = arena_new()};
+    err e = log_tree_read(request->logs_dir, request->tenant, request->from, c->a, &c->tree);
+    if (!e) {
+        c->on_path = mem_alloc(c->tree.n + 1);
+        e = find_entry(c);
+    }
+    e = e ? e : check_entry(c);
+    if (e)
+        fork_close(c);
+    else
+        *out = c;
     return e;
 }
 
-err fork_log(const struct fork_request *f, char out_entry[ID_MAX])
+const char *fork_entry(const struct fork *c)
 {
-    AUTO_ARENA a = arena_new();
-    struct copy c = {.f = f};
-    err e = prepare(&c, a);
-    bool writing = !e;
+    return c->at->id;
+}
+
+err fork_write(struct fork *c, const char *files_from)
+{
+    const struct fork_request *f = &c->request;
+    c->files_from = files_from;
+    err e = write_log(c);
     if (!e)
-        e = write_log(&c);
-    if (!e)
-        snprintf(out_entry, ID_MAX, "%s", c.at->id);
+        return 0;
     struct err_slot why;
     err_save(&why);
-    if (e && writing)
-        (void)log_remove(f->logs_dir, f->tenant, f->to); /* what failed first is what is told */
-    done(&c);
-    return e ? err_restore(&why) : 0;
+    (void)log_remove(f->logs_dir, f->tenant, f->to); /* what failed first is what is told */
+    return err_restore(&why);
+}
+
+void fork_close(struct fork *c)
+{
+    if (c == NULL)
+        return;
+    mem_free(c->on_path);
+    log_tree_done(&c->tree);
+    arena_free(c->a);
+    mem_free(c);
 }

@@ -10,22 +10,23 @@
 
 #include <stdint.h>
 
-struct fork_request {
+struct fork_request { /* what it points to outlives the fork */
     const char *logs_dir, *tenant;
-    const char *from;       /* session */
-    const char *entry;      /* id of one of Pi's entries; NULL = the leaf */
-    const char *to;         /* the new session, which has no log yet */
-    const char *files_from; /* for the fork line: none, stopped, live */
+    const char *from;  /* session */
+    const char *entry; /* id of one of Pi's entries; NULL = the leaf */
+    const char *to;    /* the new session, which has no log yet */
     int64_t now_ms;
 };
+struct fork;
 
-/* Writes the new log and makes it durable; out_entry (ID_MAX) is where it was forked. E_NOT_FOUND
-   (entry_not_found); E_CONFLICT (open_tool_calls) names the nearest entry before at which every
-   tool call has its result, (nothing_to_fork) when the session has none. Nothing is left behind on
-   error. */
-err fork_log(const struct fork_request *f, char out_entry[ID_MAX]);
-
-/* Where the log would be forked, and whether it can be; writes nothing. */
-err fork_check(const struct fork_request *f, char out_entry[ID_MAX]);
+/* Reads the log and finds where it would be forked; writes nothing. E_NOT_FOUND (entry_not_found);
+   E_CONFLICT (open_tool_calls) names the nearest entry before at which every tool call has its
+   result, (nothing_to_fork) when the session has none. */
+err fork_open(const struct fork_request *request, struct fork **out);
+const char *fork_entry(const struct fork *f); /* where; as long as the fork is open */
+/* Writes the new log, of what was there at fork_open, and makes it durable. files_from is for the
+   fork line: none, stopped, live. Nothing is left behind on error. */
+err fork_write(struct fork *f, const char *files_from);
+void fork_close(struct fork *f); /* NULL-safe */
 
 #endif

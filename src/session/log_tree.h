@@ -13,11 +13,13 @@ enum line_kind {
     LINE_SETTING, /* system message: patches build on each other, so all of them stay */
     LINE_MODEL,
     LINE_THINKING,
-    LINE_COMPACTION
+    LINE_COMPACTION,
+    LINE_EDIT /* context_edit */
 };
 
 /* Of one line of the log. Ids live in the arena. */
 struct tree_line {
+    int64_t offset;          /* where it begins in the file */
     const char *id, *parent; /* NULL: none, or the line is damaged */
     const char *first_kept;
     const char *answers; /* message(toolResult): its call */
@@ -33,6 +35,7 @@ struct log_tree {
     /* its own */
     struct arena *a;
     size_t cap;
+    int64_t bytes;
     json_t *by_id;
 };
 

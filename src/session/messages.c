@@ -1,9 +1,15 @@
-/* The rules of Pi 1.6.0's session projection, on the lines that a host would be given. */
+/* The rules of Pi 1.6.0's session projection, on the lines that a host would be given. Most
+   messages are in their line as they are to be shown: their bytes are copied. */
 #include "session/messages.h"
 
+#include "base/arena.h"
 #include "base/clock.h"
+#include "base/json_scan.h"
 #include "base/mem.h"
 #include "session/context.h"
+#include "session/log.h"
+
+#define PIECE_BYTES ((size_t)64 << 10)
 
 /* JavaScript's `value ?? otherwise`. */
 static json_t *member_or(const json_t *entry, const char *name, json_t *take_otherwise)
@@ -114,88 +120,201 @@ static void apply_edit(json_t *messages, const json_t *edit)
     }
 }
 
-static bool is_system(const json_t *entry)
+/* ---- which entries ---- */
+
+struct showing {
+    struct context context;
+    size_t last;  /* line of the last compaction; LINE_NONE: there is none */
+    size_t first; /* of the lines that it kept, or of all */
+    json_t *compaction;
+    json_t *edits;  /* id of an entry → the context_edit that counts */
+    struct buf out; /* not yet written */
+    bool any;       /* a message came */
+    messages_write_fn write;
+    void *arg;
+    err failed;
+};
+#define LINE_NONE SIZE_MAX
+
+static bool is_entry(const struct context *c, size_t line, const char *id)
 {
-    return str_is(json_get_str(json_object_get(entry, "message"), "role"), "system");
+    const struct tree_line *l = &c->tree.lines[line];
+    return context_wants(c, line) && l->kind != LINE_HEADER && l->id && strcmp(l->id, id) == 0;
 }
 
-/* The entries whose messages count: after the last compaction that one first, then what it kept
-   (without system messages: it has the prompt itself), then what came after. */
-static json_t *context_entries(const json_t *path)
+/* After the last compaction its own messages come first, then what it kept, then what came after
+   it. */
+static void find_compaction(struct showing *s)
 {
-    size_t n = json_array_size(path), last = n, i;
-    json_t *entry;
-    json_array_foreach(path, i, entry) if (str_is(json_get_str(entry, "type"), "compaction")) last =
-        i;
-    if (last == n)
-        return json_incref((json_t *)path);
-    json_t *out = json_array();
-    const json_t *compaction = json_array_get(path, last);
-    struct str first_kept = json_get_str(compaction, "firstKeptEntryId");
-    bool kept = false;
-    json_array_append(out, json_array_get(path, last));
-    for (i = 0; i < last; i++) {
-        entry = json_array_get(path, i);
-        kept = kept || (first_kept.p && str_eq(json_get_str(entry, "id"), first_kept));
-        if (kept && !is_system(entry))
-            json_array_append(out, entry);
-    }
-    for (i = last + 1; i < n; i++)
-        json_array_append(out, json_array_get(path, i));
-    return out;
+    const struct context *c = &s->context;
+    s->last = LINE_NONE;
+    s->first = 0;
+    for (size_t i = 0; i < c->tree.n; i++)
+        if (context_wants(c, i) && c->tree.lines[i].kind == LINE_COMPACTION)
+            s->last = i;
+    if (s->last == LINE_NONE)
+        return;
+    const char *kept = c->tree.lines[s->last].first_kept;
+    while (s->first < s->last && !(kept && is_entry(c, s->first, kept)))
+        s->first++;
 }
 
-static json_t *edits_of(const json_t *entries)
+/* Of what a compaction kept, system messages do not count: it has the prompt itself. Nor do older
+   ones: the newest summary has them. */
+static bool is_shown(const struct showing *s, size_t i)
 {
-    json_t *edits = json_object();
+    const struct tree_line *l = &s->context.tree.lines[i];
+    if (i < s->first || !context_wants(&s->context, i) || l->kind == LINE_HEADER)
+        return false;
+    if (s->last == LINE_NONE)
+        return true;
+    return l->kind != LINE_COMPACTION && (i > s->last || l->kind != LINE_SETTING);
+}
+
+/* ---- writing ---- */
+
+static bool flush(struct showing *s)
+{
+    if (!s->failed)
+        s->failed = s->write(s->arg, buf_str(&s->out));
+    buf_clear(&s->out);
+    return s->failed == 0;
+}
+
+static void next_message(struct showing *s)
+{
+    if (s->any)
+        buf_add_char(&s->out, ',');
+    s->any = true;
+}
+
+static void write_value(struct showing *s, const json_t *entry, const json_t *edit)
+{
+    AUTO_JSON messages = json_array();
+    add_entry(messages, entry);
+    if (edit)
+        apply_edit(messages, edit);
     size_t i;
-    json_t *entry;
-    json_array_foreach(entries, i, entry)
+    json_t *message;
+    json_array_foreach(messages, i, message)
     {
-        const char *target = json_get_c(entry, "targetId");
-        if (target && str_is(json_get_str(entry, "type"), "context_edit"))
-            json_object_set(edits, target, entry);
+        next_message(s);
+        json_write(message, &s->out);
     }
-    return edits;
 }
 
-static json_t *messages_of(const json_t *path)
+/* The message of a line that shows as it stands: one with content, and not edited. */
+static bool find_message(struct str line, struct str *out)
 {
-    AUTO_JSON entries = context_entries(path);
-    AUTO_JSON edits = edits_of(entries);
-    json_t *out = json_array();
-    size_t i;
-    json_t *entry;
-    json_array_foreach(entries, i, entry)
-    {
-        if (i > 0 && str_is(json_get_str(entry, "type"), "compaction"))
-            continue; /* an older one: the newest summary has it */
-        AUTO_JSON own = json_array();
-        add_entry(own, entry);
-        const char *id = json_get_c(entry, "id");
-        const json_t *edit = id ? json_object_get(edits, id) : NULL;
-        if (edit)
-            apply_edit(own, edit);
-        json_array_extend(out, own);
-    }
-    return out;
+    static const char *const names[] = {"type", "message"}, *const content[] = {"content"};
+    struct str found[2], inside;
+    if (!str_is_utf8(line) || !json_scan_members(line, names, 2, found) ||
+        !str_is(found[0], "\"message\"") || found[1].p == NULL ||
+        !json_scan_members(found[1], content, 1, &inside))
+        return false;
+    *out = found[1];
+    return inside.p && !str_is(inside, "null");
 }
 
-err session_messages(const char *logs_dir, const char *tenant, const char *session, json_t **out)
+static void write_entry(struct showing *s, const struct tree_line *l, struct str line)
 {
-    AUTO_BUF lines = {0};
-    size_t n = 0;
-    TRY(context_lines(logs_dir, tenant, session, &lines, &n));
-    AUTO_JSON path = json_array();
-    struct str rest = buf_str(&lines), line;
-    while (rest.n && str_split(&rest, '\n', &line)) {
-        json_t *entry = NULL;
-        TRY(json_read_log(line, &entry));
-        if (str_is(json_get_str(entry, "type"), "session"))
-            json_decref(entry);
-        else
-            json_array_append_new(path, entry);
+    const json_t *edit = l->id ? json_object_get(s->edits, l->id) : NULL;
+    struct str message;
+    json_t *entry = NULL;
+    if (edit == NULL && find_message(line, &message)) {
+        next_message(s);
+        buf_add_str(&s->out, message);
+    } else if (json_read_log(line, &entry) == 0) {
+        write_value(s, entry, edit);
+        json_decref(entry);
     }
-    *out = messages_of(path);
-    return 0;
+}
+
+static bool show_line(void *arg, int64_t number, struct str line)
+{
+    struct showing *s = arg;
+    if ((size_t)number >= s->context.tree.n)
+        return false; /* appended meanwhile */
+    if (is_shown(s, (size_t)number))
+        write_entry(s, &s->context.tree.lines[number], line);
+    return s->out.n < PIECE_BYTES || flush(s);
+}
+
+/* ---- what is needed before ---- */
+
+static void keep_edit(struct showing *s, json_t *take_entry)
+{
+    const char *target = json_get_c(take_entry, "targetId");
+    if (target)
+        json_object_set(s->edits, target, take_entry);
+    json_decref(take_entry);
+}
+
+static bool keep_line(void *arg, int64_t number, struct str line)
+{
+    struct showing *s = arg;
+    size_t i = (size_t)number;
+    if (i >= s->context.tree.n)
+        return false;
+    bool edit = s->context.tree.lines[i].kind == LINE_EDIT && is_shown(s, i);
+    json_t *entry = NULL;
+    if ((!edit && i != s->last) || json_read_log(line, &entry))
+        return true;
+    if (edit)
+        keep_edit(s, entry);
+    else
+        s->compaction = entry;
+    return true;
+}
+
+/* The first line that says something about others, or none. */
+static size_t find_first_kept_line(const struct showing *s)
+{
+    for (size_t i = 0; i < s->context.tree.n; i++)
+        if (i == s->last || (s->context.tree.lines[i].kind == LINE_EDIT && is_shown(s, i)))
+            return i;
+    return LINE_NONE;
+}
+
+struct place {
+    const char *logs_dir, *tenant, *session;
+};
+
+static err read_from(const struct place *at, struct showing *s, size_t line, log_line_fn fn)
+{
+    if (line >= s->context.tree.n)
+        return 0;
+    return log_read_from(at->logs_dir, at->tenant, at->session, s->context.tree.lines[line].offset,
+                         (int64_t)line, fn, s);
+}
+
+static err show(const struct place *at, struct showing *s)
+{
+    find_compaction(s);
+    TRY(read_from(at, s, find_first_kept_line(s), keep_line));
+    buf_add_char(&s->out, '[');
+    if (s->compaction) {
+        const char *id = s->context.tree.lines[s->last].id;
+        write_value(s, s->compaction, id ? json_object_get(s->edits, id) : NULL);
+    }
+    TRY(read_from(at, s, s->first, show_line));
+    buf_add_char(&s->out, ']');
+    flush(s);
+    return s->failed;
+}
+
+err session_messages(const char *logs_dir, const char *tenant, const char *session,
+                     messages_write_fn write, void *arg)
+{
+    AUTO_ARENA a = arena_new();
+    const struct place at = {logs_dir, tenant, session};
+    struct showing s = {.write = write, .arg = arg};
+    TRY(context_open(logs_dir, tenant, session, a, &s.context));
+    s.edits = json_object();
+    err e = show(&at, &s);
+    json_decref(s.edits);
+    json_decref(s.compaction);
+    buf_done(&s.out);
+    context_close(&s.context);
+    return e;
 }

@@ -6,8 +6,12 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* New array of messages, oldest first: roles system, user, assistant, toolResult, custom,
-   bashExecution, compactionSummary, branchSummary. */
-err session_messages(const char *logs_dir, const char *tenant, const char *session, json_t **out);
+/* Gets the text of an array of messages in pieces, oldest first: roles system, user, assistant,
+   toolResult, custom, bashExecution, compactionSummary, branchSummary. An error ends it. */
+typedef err (*messages_write_fn)(void *arg, struct str bytes);
+/* Reads the log twice and holds one line of it at a time (and what edits and the last compaction
+   say). Nothing was written when the log cannot be read. */
+err session_messages(const char *logs_dir, const char *tenant, const char *session,
+                     messages_write_fn write, void *arg);
 
 #endif

@@ -1,5 +1,5 @@
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c src/base/id.c src/api/fields.c */
+/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c src/base/id.c src/api/fields.c */
 /* Bodies of POST /v1/agents: whatever is accepted has the shape that the rest relies on, whatever
    is refused says where, in valid UTF-8. */
 #include "../../src/api/agent_fields.c"

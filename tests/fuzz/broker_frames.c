@@ -1,4 +1,4 @@
-/* sources: src/broker/frames.c src/broker/registry.c src/base/json.c src/base/buf.c */
+/* sources: src/broker/frames.c src/broker/registry.c src/base/json.c src/base/json_scan.c src/base/buf.c */
 /* sources: src/base/mem.c src/base/err.c src/base/str.c src/base/arena.c src/base/clock.c */
 /* sources: src/base/fd.c src/base/id.c src/base/secret.c src/base/lock.c */
 /* Bytes on the link between control and the broker: frames come out whole or the link is refused;

@@ -1,4 +1,4 @@
-/* sources: src/sandbox/copyout_reader.c src/hands/frames.c src/base/arena.c src/base/buf.c src/base/err.c src/base/fd.c src/base/json.c src/base/mem.c src/base/str.c src/base/clock.c src/base/lock.c */
+/* sources: src/sandbox/copyout_reader.c src/hands/frames.c src/base/arena.c src/base/buf.c src/base/err.c src/base/fd.c src/base/json.c src/base/json_scan.c src/base/mem.c src/base/str.c src/base/clock.c src/base/lock.c */
 /* What pi-hands says of a folder, any bytes, cut anywhere: the sink hears only clean paths in
    order, content that was asked for, and no more of it than was told. */
 #include "sandbox/copyout.h"

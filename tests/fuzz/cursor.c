@@ -1,5 +1,5 @@
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c */
+/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c */
 /* Cursors: any text is read without harm; an accepted one is exactly what we would have written;
    any position survives writing and reading. */
 #include "http/page.c"

@@ -1,5 +1,5 @@
 /* sources: src/broker/dial.c src/broker/dial_url.c src/broker/dial_ranges.c src/broker/dial_resolve.c */
-/* sources: src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c src/base/log.c */
+/* sources: src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c src/base/log.c */
 /* sources: src/base/arena.c src/base/clock.c src/base/fd.c src/base/lock.c */
 /* A request head from a sandbox in which an image is made: refused, or turned into one that the
    server reads as one request to the host that was judged. */

@@ -1,6 +1,6 @@
 /* Globs and ignore rules of the agent's files, and the sort keys of names: any bytes must end in an
    answer. The first line is the glob, the rest is what it is matched with. */
-/* sources: src/hands/glob.c src/hands/collate.c src/hands/text.c src/base/buf.c src/base/str.c src/base/mem.c src/base/json.c src/base/err.c src/base/arena.c src/base/clock.c */
+/* sources: src/hands/glob.c src/hands/collate.c src/hands/text.c src/base/buf.c src/base/str.c src/base/mem.c src/base/json.c src/base/json_scan.c src/base/err.c src/base/arena.c src/base/clock.c */
 #include "hands/collate.h"
 #include "hands/glob.h"
 

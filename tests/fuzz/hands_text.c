@@ -1,4 +1,4 @@
-/* sources: src/hands/text.c src/hands/edit_match.c src/base/arena.c src/base/buf.c src/base/clock.c src/base/err.c src/base/json.c src/base/mem.c src/base/str.c */
+/* sources: src/hands/text.c src/hands/edit_match.c src/base/arena.c src/base/buf.c src/base/clock.c src/base/err.c src/base/json.c src/base/json_scan.c src/base/mem.c src/base/str.c */
 /* Any bytes as tool output and as a file to edit: decoding does not depend on how they are cut,
    everything stays UTF-8, and replacing in the text before line ends were made alike equals
    replacing after. */

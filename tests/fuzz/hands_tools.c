@@ -2,7 +2,7 @@
 /* sources: src/hands/tool_grep.c src/hands/tool_find.c src/hands/tool_ls.c src/hands/child_lines.c src/hands/collate.c */
 /* sources: src/hands/edit_match.c src/hands/file_io.c src/hands/glob.c src/hands/ignore.c src/hands/image.c */
 /* sources: src/hands/output.c src/hands/paths.c src/hands/process.c src/hands/text.c src/hands/threads.c */
-/* sources: src/base/buf.c src/base/str.c src/base/mem.c src/base/json.c src/base/err.c src/base/arena.c */
+/* sources: src/base/buf.c src/base/str.c src/base/mem.c src/base/json.c src/base/json_scan.c src/base/err.c src/base/arena.c */
 /* sources: src/base/clock.c src/base/fd.c src/base/lock.c src/base/tree.c */
 /* What a model may write as a tool's input: any JSON ends in a result with content, of a size that
    fits a frame, within an empty root of its own (there is nothing to run in it; what a run finds is

@@ -1,6 +1,6 @@
 /* Any bytes from a host: cut into messages or refused, never out of bounds. The first byte says in
    what steps they arrive. */
-/* sources: src/harness/wire.c src/base/arena.c src/base/buf.c src/base/err.c src/base/json.c */
+/* sources: src/harness/wire.c src/base/arena.c src/base/buf.c src/base/err.c src/base/json.c src/base/json_scan.c */
 /* sources: src/base/mem.c src/base/str.c src/base/clock.c */
 #include <string.h>
 

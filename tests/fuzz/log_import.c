@@ -1,4 +1,4 @@
-/* sources: src/session/log_import.c src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c */
+/* sources: src/session/log_import.c src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c */
 /* sources: src/base/arena.c src/base/clock.c src/base/fd.c src/base/lock.c src/base/tree.c src/base/id.c */
 /* Any bytes as a log, whole and in pieces: the same verdict, the same file; what is taken has a
    header of ours and only JSON objects below it. */

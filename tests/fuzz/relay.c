@@ -1,4 +1,4 @@
-/* sources: src/sandbox/relay.c src/hands/frames.c src/base/arena.c src/base/buf.c src/base/clock.c src/base/err.c src/base/fd.c src/base/json.c src/base/lock.c src/base/mem.c src/base/str.c */
+/* sources: src/sandbox/relay.c src/hands/frames.c src/base/arena.c src/base/buf.c src/base/clock.c src/base/err.c src/base/fd.c src/base/json.c src/base/json_scan.c src/base/lock.c src/base/mem.c src/base/str.c */
 /* What a client and a sandbox say over a terminal, any bytes: it ends, and each hears only what it
    may. The first byte says where the client's bytes end. */
 #include "sandbox/relay.h"

@@ -1,4 +1,4 @@
-/* sources: src/broker/fault.c src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c */
+/* sources: src/broker/fault.c src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c */
 /* sources: src/base/str.c src/base/arena.c src/base/clock.c */
 /* When a provider wants to be asked again, in whatever words: never a negative time beyond "it did
    not say", never more than a day. The input is the two headers and the body, each behind a LF. */

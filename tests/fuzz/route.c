@@ -1,6 +1,6 @@
 /* sources: src/http/route.c src/http/query.c src/http/guard.c src/http/idempotency.c */
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c */
+/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c */
 /* sources: src/base/lock.c src/base/log.c src/base/fd.c src/base/id.c */
 /* Everything of a request that is ours to parse: target, query, header fields, idempotency key.
    What is accepted must be what the rest of the code relies on: segments without slash and NUL,

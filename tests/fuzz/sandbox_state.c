@@ -1,5 +1,5 @@
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c src/base/fd.c src/sandbox/state.c */
+/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c src/base/fd.c src/sandbox/state.c */
 /* The files of a sandbox's folder: whatever is accepted is within bounds (a pid that may be
    signalled, paths that end). */
 #include "sandbox/state.h"

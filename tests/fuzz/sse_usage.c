@@ -1,6 +1,6 @@
 /* sources: src/broker/sse_reader.c src/broker/wire.c src/broker/wire_openai_completions.c */
 /* sources: src/broker/wire_anthropic_messages.c src/broker/wire_openai_responses.c */
-/* sources: src/broker/wire_google_generative_ai.c src/base/json.c src/base/buf.c src/base/mem.c */
+/* sources: src/broker/wire_google_generative_ai.c src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c */
 /* sources: src/base/err.c src/base/str.c src/base/arena.c src/base/clock.c */
 /* A provider's stream, whatever it holds: the meter reads it without harm, counts are never
    negative, and how the bytes were cut into pieces changes nothing. The first byte picks the API,

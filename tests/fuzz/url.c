@@ -1,5 +1,5 @@
 /* sources: src/broker/dial.c src/broker/dial_url.c src/broker/dial_ranges.c src/broker/dial_resolve.c */
-/* sources: src/base/json.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c */
+/* sources: src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c */
 /* sources: src/base/arena.c src/base/clock.c src/base/fd.c src/base/lock.c */
 /* Any text as a URL: refused, or taken apart into pieces that mean the same to every parser (a
    plain host, one port, a path without blanks); putting them together and reading that again

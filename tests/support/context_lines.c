@@ -8,6 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
+static err print(void *arg, struct str bytes)
+{
+    (void)arg;
+    fwrite(bytes.p, 1, bytes.n, stdout);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     char session[200];
@@ -25,15 +32,11 @@ int main(int argc, char **argv)
         }
         printf("%zu\n", n);
         fwrite(lines.p, 1, lines.n, stdout);
-        json_t *found = NULL;
-        if (session_messages(argv[1], argv[2], session, &found)) {
+        if (session_messages(argv[1], argv[2], session, print, NULL)) {
             fprintf(stderr, "%s\n", err_text());
             return 1;
         }
-        AUTO_JSON messages = found;
-        AUTO_BUF text = {0};
-        json_write(messages, &text);
-        printf("%.*s\n", STR_ARG(buf_str(&text)));
+        putchar('\n');
     }
     return 0;
 }
