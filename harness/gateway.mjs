@@ -1,8 +1,13 @@
 // Model traffic: every fetch of this process goes over one unix socket to the broker's gateway. It
 // is the only way out of the host, and it is read no faster than control takes what comes of it.
 
-/** Call before the first request. `writable()` resolves when control can take more. */
-export function installGateway(undici, socketPath, writable) {
+const SAID_HEADER = "x-pi-said";
+
+/**
+ * Call before the first request. `outbox`: what goes to control. A request says how much went there before it,
+ * so that control, which hears of it from the broker, can take what led to it first.
+ */
+export function installGateway(undici, socketPath, outbox) {
     // No keep-alive: a connection costs little on a unix socket, and one that the broker closed in the
     // meantime would cost a model request.
     // How long an answer may take is the broker's business: it waits out backoffs and slow models.
@@ -13,7 +18,11 @@ export function installGateway(undici, socketPath, writable) {
     undici.setGlobalDispatcher(quiet(new undici.Agent({ ...options, factory })));
     undici.install();
     const direct = globalThis.fetch;
-    globalThis.fetch = async (input, init) => gated(await direct(input, init), writable);
+    globalThis.fetch = async (input, init) => {
+        const headers = new Headers(init?.headers ?? input.headers);
+        headers.set(SAID_HEADER, String(outbox.said));
+        return gated(await direct(input, { ...init, headers }), () => outbox.writable());
+    };
 }
 
 /**

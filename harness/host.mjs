@@ -91,7 +91,7 @@ async function main() {
     const [pi, undici] = await Promise.all([
         importFrom("pi/dist/bundle/index.js"), importFrom("undici/index.js"),
     ]);
-    installGateway(undici, gatewaySocket, () => outbox.writable());
+    installGateway(undici, gatewaySocket, outbox);
     const models = await Models.create(pi);
     const sessions = new Sessions(pi, models, outbox);
     await warmUp(sessions, models);

@@ -96,6 +96,8 @@ export class Outbox {
     #lastOf = new Map();
     #full = false;
     #room = null;
+    /** How many messages there were so far. */
+    said = 0;
 
     constructor(socket) {
         this.#socket = socket;
@@ -127,6 +129,7 @@ export class Outbox {
     }
 
     #put(item, session) {
+        this.said += 1;
         if (!this.#full) {
             this.#full = !this.#socket.write(textOf(item));
             return;

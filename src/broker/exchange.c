@@ -40,9 +40,8 @@ struct exchange *model_exchange_new(const struct exchange_env *env, const char *
 static bool is_ours(const char *name)
 {
     static const char *const ours[] = {
-        "authorization", "x-api-key", "x-goog-api-key", BROKER_TOKEN_HEADER,
-        "host",          "expect",    "content-length", "accept-encoding",
-        "cookie",
+        "authorization", "x-api-key", "x-goog-api-key", BROKER_TOKEN_HEADER, BROKER_SAID_HEADER,
+        "host",          "expect",    "content-length", "accept-encoding",   "cookie",
     };
     for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
         if (strcasecmp(name, ours[i]) == 0)
@@ -54,6 +53,9 @@ void model_exchange_header(struct exchange *x, const char *name, const char *val
 {
     if (strcasecmp(name, BROKER_TOKEN_HEADER) == 0)
         x->token = str_of(arena_strdup(x->arena, value));
+    if (strcasecmp(name, BROKER_SAID_HEADER) == 0 &&
+        (!str_to_u64(str_of(value), &x->said) || x->said > INT64_MAX))
+        x->said = 0;
     if (strcasecmp(name, "connection") == 0)
         x->connection = arena_strdup(x->arena, value);
     if (is_ours(name))

@@ -18,10 +18,10 @@ err exchange_begin(struct exchange *x)
     x->request = request_new(x->env->requests, x->registration->session);
     if (x->request == NULL)
         return fail(E_UNAVAILABLE, "too many model requests are under way");
-    json_t *m =
-        json_pack("{s:s, s:s, s:s, s:I, s:I}", "op", "request_begin", "request", x->request->id,
-                  "session", x->request->session, "bytes", (json_int_t)x->body.n, "inputTokens",
-                  (json_int_t)wire_estimate_tokens(buf_str(&x->body)));
+    json_t *m = json_pack(
+        "{s:s, s:s, s:s, s:I, s:I, s:I}", "op", "request_begin", "request", x->request->id,
+        "session", x->request->session, "bytes", (json_int_t)x->body.n, "inputTokens",
+        (json_int_t)wire_estimate_tokens(buf_str(&x->body)), "said", (json_int_t)x->said);
     return control_send(x->env->control, m);
 }
 

@@ -22,6 +22,7 @@ struct exchange {
     size_t header_count;
     const char *connection; /* the Connection header's value */
     struct str token;
+    uint64_t said; /* BROKER_SAID_HEADER */
     bool too_many_headers;
 
     struct buf body;

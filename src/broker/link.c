@@ -178,7 +178,8 @@ static void on_message(struct broker_link *l, const json_t *m)
         AUTO_LOCK(&l->lock);
         l->up = true;
     } else if (str_is(op, "request_begin") && request && session) {
-        l->events.request_begin(l->events.arg, session, request, json_get_int(m, "inputTokens", 0));
+        l->events.request_begin(l->events.arg, session, request, json_get_int(m, "inputTokens", 0),
+                                json_get_int(m, "said", 0));
     } else if (str_is(op, "request_end") && request && session) {
         l->events.request_end(l->events.arg, session, request, m);
     } else if (str_is(op, "credential_checked")) {

@@ -18,8 +18,9 @@ struct broker_session {
 };
 
 struct broker_events { /* called on the link's reader thread; must not block */
-    void (*request_begin)(void *arg, const char *session, const char *request,
-                          int64_t input_tokens);
+    /* `said`: how many messages the session's host had sent to control before it asked. */
+    void (*request_begin)(void *arg, const char *session, const char *request, int64_t input_tokens,
+                          int64_t said);
     void (*request_end)(void *arg, const char *session, const char *request, const json_t *end);
     /* The link broke: every request under way is lost; each open one will not get a request_end. */
     void (*lost)(void *arg);

@@ -18,9 +18,10 @@
                       sealed: base64}                 §8.5 validate: try the key where such a session would send it
    broker → control
      hello           {version}
-     request_begin   {request, session, bytes, inputTokens}
+     request_begin   {request, session, bytes, inputTokens, said}
                                                        a request arrived and passed the token check; inputTokens is
-                                                       what it may hold, an estimate
+                                                       what it may hold, an estimate; said: how many messages its host
+                                                       had sent to control before it (0: the host did not tell)
      request_end     {request, session, status, ttftMs|null, durationMs, aborted: bool,
                       usage: {inputTokens, outputTokens, cacheReadInputTokens, cacheCreationInputTokens,
                               estimated?: true} | null,
@@ -42,5 +43,6 @@
 
 #define BROKER_FRAME_MAX (1u << 20)
 #define BROKER_TOKEN_HEADER "x-pi-session"
+#define BROKER_SAID_HEADER "x-pi-said"
 
 #endif

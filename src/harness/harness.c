@@ -148,6 +148,14 @@ static void note_heard(struct harness *h, struct host *host, bool listening)
     at->heard_ms = now_ms(h);
     at->pinged_ms = 0;
     at->listening = listening;
+    if (listening)
+        at->heard++;
+}
+
+static void tell_heard(struct harness *h)
+{
+    if (h->o.events.heard)
+        h->o.events.heard(h->o.events.arg);
 }
 
 static void take_message(struct harness *h, struct host *host, const json_t *m, struct str line)
@@ -171,6 +179,7 @@ static void on_message(void *arg, struct host *host, const json_t *m, struct str
     note_heard(arg, host, false);
     take_message(arg, host, m, line);
     note_heard(arg, host, true);
+    tell_heard(arg);
 }
 
 static void note_failed_start(struct harness *h, const char *why)
@@ -218,6 +227,7 @@ static void on_ended(void *arg, struct host *host, const char *why)
             e->lost(e->arg, s->id, why);
         mem_free(s);
     }
+    tell_heard(h);
 }
 
 /* Hosts. With the lock held. */
@@ -312,6 +322,14 @@ void harness_close(struct harness *h, const char *session)
     pool_remove(&h->pool, s, now_ms(h));
     pool_expect(at, id, DUE_CLOSE, session, "close");
     host_send(at->host, &bytes);
+}
+
+int64_t harness_heard(struct harness *h, const char *session)
+{
+    CHECK(h, HARNESS_MAGIC);
+    AUTO_LOCK(&h->lock);
+    struct pool_session *s = pool_find(&h->pool, session);
+    return s ? s->at->heard : INT64_MAX;
 }
 
 void harness_host_exited(struct harness *h, uint32_t host, int status)

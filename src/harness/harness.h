@@ -27,6 +27,7 @@ struct harness_events {
     void (*retry)(void *arg, const char *session, const json_t *envelope);
     void (*settled)(void *arg, const char *session, bool aborted, const char *error);
     void (*lost)(void *arg, const char *session, const char *why); /* the host is gone */
+    void (*heard)(void *arg); /* harness_heard() has risen for some session; NULL = nobody asks */
     void *arg;
 };
 
@@ -52,6 +53,9 @@ void harness_send(struct harness *h, const char *session, json_t *take_envelope,
                   bool reply);
 /* No lost follows, but an event on its way may still arrive. The id may be opened again at once. */
 void harness_close(struct harness *h, const char *session);
+/* How many messages of the host that holds `session` were passed on, whosever they were, since it
+   started; INT64_MAX if none holds it. */
+int64_t harness_heard(struct harness *h, const char *session);
 /* From the parent's note; wakes whoever waited for that host. */
 void harness_host_exited(struct harness *h, uint32_t host, int status);
 /* For /readyz: true if some host runs, spare or not. Else *out_text says why not (yet). */

@@ -40,6 +40,7 @@ struct pool_host {
     unsigned sessions;
     int64_t idle_since_ms; /* monotonic; when `sessions` became 0 */
     int64_t heard_ms;      /* when it last said anything */
+    int64_t heard;         /* messages of its that were passed on */
     int64_t pinged_ms;     /* 0: it has said something since it was last asked */
     bool listening; /* false while a session takes in what it said: its silence is ours then */
     struct due *due;

@@ -1,5 +1,6 @@
 /* What the harness and the broker tell the sessions: each event becomes an input in a mailbox. */
 #include "base/mem.h"
+#include "session/asks.h"
 #include "session/live.h"
 
 static void opened(void *arg, const char *session, err e, const char *text)
@@ -66,6 +67,12 @@ static void lost(void *arg, const char *session, const char *why)
                        &(struct turn_input){.kind = TURN_HOST_LOST, .text = why ? why : ""}, true);
 }
 
+static void heard(void *arg)
+{
+    struct session_manager *m = arg;
+    asks_heard(m->asks);
+}
+
 struct harness_events session_manager_harness_events(struct session_manager *m)
 {
     return (struct harness_events){.opened = opened,
@@ -77,27 +84,27 @@ struct harness_events session_manager_harness_events(struct session_manager *m)
                                    .retry = retry,
                                    .settled = settled,
                                    .lost = lost,
+                                   .heard = heard,
                                    .arg = m};
 }
 
-static void request_begin(void *arg, const char *session, const char *request, int64_t input_tokens)
+static void request_begin(void *arg, const char *session, const char *request, int64_t input_tokens,
+                          int64_t said)
 {
-    manager_post_input(
-        arg, session,
-        &(struct turn_input){.kind = TURN_REQUEST_BEGIN, .id = request, .number = input_tokens},
-        false);
+    struct session_manager *m = arg;
+    asks_begin(m->asks, session, request, input_tokens, said);
 }
 
 static void request_end(void *arg, const char *session, const char *request, const json_t *end)
 {
-    manager_post_input(arg, session,
-                       &(struct turn_input){.kind = TURN_REQUEST_END, .id = request, .event = end},
-                       false);
+    struct session_manager *m = arg;
+    asks_end(m->asks, session, request, end);
 }
 
 static void broker_lost(void *arg)
 {
     struct session_manager *m = arg;
+    asks_forget(m->asks);
     AUTO_LOCK(&m->table_lock);
     struct turn_input in = {.kind = TURN_BROKER_LOST, .now_ms = clock_wall_ms(m->o.clock)};
     for (size_t i = 0; i < LIVE_BUCKETS; i++)

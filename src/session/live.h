@@ -88,6 +88,7 @@ struct session_manager {
     struct hub *hub;
     struct sandboxes *sandboxes;
     struct spend *spend;
+    struct asks *asks;
     pthread_mutex_t table_lock; /* guards all below and the mailbox part of every live */
     pthread_cond_t work, room, timer_cond, sweep_cond;
     struct live *buckets[LIVE_BUCKETS];

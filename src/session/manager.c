@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "session/archive.h"
+#include "session/asks.h"
 #include "session/history.h"
 #include "session/live.h"
 #include "session/quota.h"
@@ -455,6 +456,7 @@ struct session_manager *session_manager_new(const struct session_manager_options
     m->hub = hub_new();
     m->sandboxes = sandboxes_new(o->parent, o->db, o->objects, o->clock);
     m->spend = spend_new(o->db, daily_usd);
+    m->asks = asks_new(m);
     m->run_tail = &m->run_head;
     pthread_mutex_init(&m->table_lock, NULL);
     cond_init(&m->work);

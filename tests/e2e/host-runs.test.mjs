@@ -45,6 +45,17 @@ test("calls of one message run side by side and their results keep the order of 
     assert.deepEqual(results.map((r) => r.toolCallId), [first.call, second.call]);
 });
 
+test("a request tells how many messages went to control before it: what led to it is among them", async () => {
+    host.onTool("bash", () => ({ content: [{ type: "text", text: "x" }], isError: false }));
+    await host.open("sess_said", { model: MODEL });
+    const before = gateway.said.length;
+    await host.run("sess_said", 'CALL bash {"command":"x"} THEN SAY $RESULT');
+    const roles = gateway.said.slice(before).map((said) => host.received.slice(0, said)
+        .filter((m) => m.t === "entry" && m.session === "sess_said")
+        .map((m) => JSON.parse(m.body[0]).message?.role).filter((role) => role && role !== "system"));
+    assert.deepEqual(roles, [["user"], ["user", "assistant", "toolResult"]]);
+});
+
 test("a failed tool keeps its text and details and is an error to the model", async () => {
     host.onTool("bash", () => ({
         content: [{ type: "text", text: "no\n\nCommand exited with code 3" }], details: { x: 1 }, isError: true,

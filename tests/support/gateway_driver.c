@@ -77,11 +77,13 @@ static err open_box(void *arg, const char *session, struct str sealed, struct se
     return 0;
 }
 
-static void on_begin(void *arg, const char *session, const char *request, int64_t input_tokens)
+static void on_begin(void *arg, const char *session, const char *request, int64_t input_tokens,
+                     int64_t said)
 {
     struct driver *d = arg;
     (void)session;
     (void)input_tokens;
+    (void)said;
     broker_request_go(d->link, request, 1);
 }
 

@@ -1,6 +1,7 @@
 // Drives harness/host.mjs as control does, over a socket pair, without the launcher's confinement:
 // test equipment for tests/e2e/host-*.test.mjs. The gateway is a unix socket that hands requests to a
-// model server, as the broker's would, without keys or tokens (it remembers the tokens it saw).
+// model server, as the broker's would, without keys or tokens (it remembers the tokens it saw, and how much the
+// host had said before each request).
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -18,7 +19,7 @@ const NODE = path.join(RUNTIME, "node/bin/node");
 export async function startGateway(upstream) {
     const dir = await mkdtemp(path.join(tmpdir(), "gateway-"));
     const socket = path.join(dir, "gateway.sock");
-    const gateway = { socket, tokens: [], paths: [], upstream };
+    const gateway = { socket, tokens: [], said: [], paths: [], upstream };
     const server = http.createServer((request, response) => forward(gateway, request, response));
     await new Promise((resolve) => server.listen(socket, resolve));
     gateway.close = async () => {
@@ -35,6 +36,7 @@ function forward(gateway, request, response) {
         return;
     }
     gateway.tokens.push(request.headers["x-pi-session"]);
+    gateway.said.push(Number(request.headers["x-pi-said"]));
     gateway.paths.push(request.url);
     const target = new URL(gateway.upstream);
     const onward = http.request({

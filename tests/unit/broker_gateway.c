@@ -52,7 +52,7 @@ static void check_happy(const struct happy *h)
     ask(s, h->target,
         WITH_TOKEN "Authorization: Bearer placeholder\r\nx-api-key: placeholder\r\n"
                    "x-goog-api-key: placeholder\r\nX-Custom: kept\r\nAccept-Encoding: gzip\r\n"
-                   "Keep-Alive: 3\r\n",
+                   "Keep-Alive: 3\r\nX-Pi-Said: 41\r\n",
         BODY, &answer);
     bool broken;
     body_of(&answer, &body, &broken);
@@ -74,8 +74,9 @@ static void check_happy(const struct happy *h)
     assert_non_null(strstr(seen, "X-Custom: kept\r\n"));
     assert_non_null(strstr(seen, "\r\n\r\n{\"model\":\"m\"}"));
     assert_non_null(strstr(seen, arena_printf(a, "Host: 127.0.0.1:%d\r\n", s->provider.port)));
-    static const char *const never[] = {"placeholder", "x-pi-session", TOKEN,
-                                        "gzip",        "Keep-Alive",   "Expect:"};
+    assert_int_equal(s->said, 41);
+    static const char *const never[] = {"placeholder", "x-pi-s",     TOKEN,
+                                        "gzip",        "Keep-Alive", "Expect:"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         assert_null(strcasestr(seen, never[i]));
 

@@ -183,12 +183,14 @@ static void count(struct control *t, int *what)
     pthread_cond_broadcast(&t->c);
 }
 
-static void on_begin(void *arg, const char *session, const char *request, int64_t bytes)
+static void on_begin(void *arg, const char *session, const char *request, int64_t bytes,
+                     int64_t said)
 {
     struct control *t = arg;
     assert_string_equal(session, "sess_a");
     assert_string_equal(request, "req_1");
     assert_int_equal(bytes, 77);
+    assert_int_equal(said, 12);
     count(t, &t->begins);
 }
 
@@ -296,8 +298,8 @@ static void the_link_is_up_after_hello_until_it_breaks(void **state)
     assert_false(broker_link_up(l));
     AUTO_FD broker = attach(l);
     AUTO_JSON hello = json_pack("{s:s, s:s}", "op", "hello", "version", "1");
-    AUTO_JSON begin = json_pack("{s:s, s:s, s:s, s:i}", "op", "request_begin", "request", "req_1",
-                                "session", "sess_a", "inputTokens", 77);
+    AUTO_JSON begin = json_pack("{s:s, s:s, s:s, s:i, s:i}", "op", "request_begin", "request",
+                                "req_1", "session", "sess_a", "inputTokens", 77, "said", 12);
     AUTO_JSON odd = json_pack("{s:s}", "op", "from_the_future");
     AUTO_JSON end = json_pack("{s:s, s:s, s:s, s:i}", "op", "request_end", "request", "req_1",
                               "session", "sess_a", "status", 200);

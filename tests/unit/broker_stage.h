@@ -214,6 +214,7 @@ struct stage {
     int attempts_left; /* how many failed attempts get another one */
     int64_t hold_ms;   /* told to the broker before that */
     int begins, lost, held_count;
+    int64_t said; /* of the last begin */
     json_t *held; /* the last request_end that leaves the request waiting */
     bool begun, ended, link_lost, was_held;
     bool ignore_held; /* control says nothing about them */
@@ -233,7 +234,8 @@ static inline err open_box(void *arg, const char *session, struct str sealed, st
     return 0;
 }
 
-static inline void on_begin(void *arg, const char *session, const char *request, int64_t bytes)
+static inline void on_begin(void *arg, const char *session, const char *request, int64_t bytes,
+                            int64_t said)
 {
     struct stage *s = arg;
     assert_string_equal(session, SESSION);
@@ -243,6 +245,7 @@ static inline void on_begin(void *arg, const char *session, const char *request,
         AUTO_LOCK(&s->m);
         s->begins++;
         s->begun = true;
+        s->said = said;
         verdict = s->verdict;
         pthread_cond_broadcast(&s->c);
     }

@@ -152,6 +152,13 @@ static void on_lost(void *arg, const char *session, const char *why)
     say("lost %s %s", session, why);
 }
 
+static void on_heard(void *arg)
+{
+    (void)arg;
+    AUTO_LOCK(&world.lock);
+    pthread_cond_broadcast(&world.changed);
+}
+
 static const struct harness_events events = {
     .opened = on_opened,
     .replied = on_replied,
@@ -162,6 +169,7 @@ static const struct harness_events events = {
     .retry = on_retry,
     .settled = on_settled,
     .lost = on_lost,
+    .heard = on_heard,
 };
 
 static bool wait_a_moment(void)
@@ -177,6 +185,15 @@ static void expect_event(const char *line)
     while (!strstr(world.events, whole)) {
         if (!wait_a_moment())
             stop_test("no event \"%s\" among:\n%s", line, world.events);
+    }
+}
+
+static void await_heard(struct harness *h, const char *session, int64_t wanted)
+{
+    AUTO_LOCK(&world.lock);
+    while (harness_heard(h, session) != wanted) {
+        if (!wait_a_moment())
+            stop_test("%lld messages heard", (long long)harness_heard(h, session));
     }
 }
 
@@ -379,6 +396,25 @@ static void everything_a_host_says_reaches_its_session(void **state)
     finish(h);
 }
 
+static void what_a_host_said_is_counted_once_it_was_passed_on(void **state)
+{
+    (void)state;
+    struct harness *h = start(0, 0);
+    assert_true(harness_heard(h, "sess_1") == INT64_MAX);
+    host_says(1, HELLO);
+    open_session(h, TENANT_A, "sess_1", 1);
+    open_session(h, TENANT_A, "sess_2", 1);
+    host_says(1, "{\"t\":\"entry\",\"session\":\"sess_2\",\"lines\":1}\n{\"type\":\"x\"}\n"
+                 "{\"t\":\"unheard\",\"session\":\"sess_1\"}\n");
+    await_heard(h, "sess_1", 5); /* a hello and two replies before */
+    assert_int_equal(harness_heard(h, "sess_2"), 5);
+    assert_int_equal(count_events("entry sess_2"), 1);
+    shutdown(host_socket(1), SHUT_RDWR);
+    await_heard(h, "sess_1", INT64_MAX);
+    assert_int_equal(count_events("lost sess_1"), 1);
+    finish(h);
+}
+
 static void replies_come_only_to_those_who_asked(void **state)
 {
     (void)state;
@@ -537,6 +573,7 @@ int main(void)
         cmocka_unit_test(the_spare_becomes_the_first_tenants_host),
         cmocka_unit_test(tenants_do_not_share_and_full_hosts_are_passed_over),
         cmocka_unit_test(everything_a_host_says_reaches_its_session),
+        cmocka_unit_test(what_a_host_said_is_counted_once_it_was_passed_on),
         cmocka_unit_test(replies_come_only_to_those_who_asked),
         cmocka_unit_test(a_refused_open_leaves_nothing_open),
         cmocka_unit_test(a_host_that_dies_loses_each_session_once_and_they_open_again),
