@@ -293,6 +293,23 @@ static void a_killed_init_shows_as_crashed(void **state)
     must(DESTROY, &b);
 }
 
+/* What was killed may take a while to die; until then it is there, and may even answer. */
+static void one_that_is_dying_is_booted_again_at_once(void **state)
+{
+    (void)state;
+    struct box b = box_of("sess_dying", "tenant_a", 18);
+    boot(&b);
+    for (int i = 0; i < 20; i++) {
+        expect(&b, "for i in {1..20}; do sleep 1000 & done; echo ok", "ok\n");
+        struct state_init killed = init_of(&b);
+        assert_int_equal(kill(killed.pid, SIGKILL), 0);
+        must(START, &b);
+        assert_int_not_equal(init_of(&b).pid, killed.pid);
+        expect(&b, "echo alive", "alive\n");
+    }
+    must(DESTROY, &b);
+}
+
 static void one_that_cannot_be_reached_is_booted_again(void **state)
 {
     (void)state;
@@ -709,6 +726,7 @@ int main(void)
         cmocka_unit_test(files_survive_a_stop_and_processes_do_not),
         cmocka_unit_test(changes_are_told_against_the_image),
         cmocka_unit_test(a_killed_init_shows_as_crashed),
+        cmocka_unit_test(one_that_is_dying_is_booted_again_at_once),
         cmocka_unit_test(one_that_cannot_be_reached_is_booted_again),
         cmocka_unit_test(another_process_with_its_pid_is_not_it),
         cmocka_unit_test(destroy_leaves_no_trace),

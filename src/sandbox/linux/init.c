@@ -14,6 +14,10 @@
 
 #define KILL_WAIT_MS 10000 /* a killed process may still be writing to a slow disk */
 
+#define STAT_FLAGS 9 /* proc(5) */
+#define STAT_START_TICKS 22
+#define FLAG_EXITING 0x4 /* PF_EXITING of linux/sched.h */
+
 static err read_boot_id(char out[STATE_BOOT_ID_MAX])
 {
     AUTO_BUF text = {0};
@@ -25,15 +29,16 @@ static err read_boot_id(char out[STATE_BOOT_ID_MAX])
     return 0;
 }
 
-/* Field 22 of /proc/<pid>/stat, counted behind the command name, which may hold anything. */
-static err read_start_ticks(pid_t pid, uint64_t *out)
+/* A number of /proc/<pid>/stat; fields are counted behind the command name, which may hold
+   anything. */
+static err read_stat(pid_t pid, int wanted, uint64_t *out)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     AUTO_BUF text = {0};
     TRY(fd_read_file(path, 4096, &text));
     const char *p = strrchr(text.p, ')');
-    for (int field = 2; p && field < 22; field++)
+    for (int field = 2; p && field < wanted; field++)
         p = strchr(p + 1, ' ');
     if (!p)
         return fail(E_INTERNAL, "%s is not as expected", path);
@@ -41,10 +46,38 @@ static err read_start_ticks(pid_t pid, uint64_t *out)
     return 0;
 }
 
+/* Signals that its first thread (SigPnd) or the whole process (ShdPnd) has yet to take. */
+static uint64_t read_pending(pid_t pid)
+{
+    static const char *const lines[] = {"\nSigPnd:", "\nShdPnd:"};
+    char path[64];
+    uint64_t pending = 0;
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    AUTO_BUF text = {0};
+    if (fd_read_file(path, 16384, &text))
+        return 0;
+    for (size_t i = 0; i < 2; i++) {
+        const char *p = strstr(text.p, lines[i]);
+        pending |= p ? strtoull(p + strlen(lines[i]), NULL, 16) : 0;
+    }
+    return pending;
+}
+
+bool init_is_dying(const struct state_init *id)
+{
+    /* A process that is killed keeps the signal pending until it is gone; one that ends by itself
+       gives it to its threads. */
+    const uint64_t killed = 1ull << (SIGKILL - 1);
+    uint64_t flags = 0;
+    if (read_stat(id->pid, STAT_FLAGS, &flags))
+        return false;
+    return (flags & FLAG_EXITING) || (read_pending(id->pid) & killed);
+}
+
 err init_identify(pid_t pid, struct state_init *out)
 {
     struct state_init id = {.pid = pid};
-    TRY(read_start_ticks(pid, &id.start_ticks));
+    TRY(read_stat(pid, STAT_START_TICKS, &id.start_ticks));
     TRY(read_boot_id(id.boot_id));
     *out = id;
     return 0;

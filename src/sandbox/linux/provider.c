@@ -300,6 +300,17 @@ static err check_made(const struct sandbox_spec *spec, const struct sandbox_plac
     return 0;
 }
 
+/* The init lives. True with the answer to the start in *out; false when it is as good as dead. */
+static bool answers(const struct sandbox_place *place, const struct state_init *id, int init,
+                    err *out)
+{
+    if (access(place->socket, F_OK) < 0)
+        return false; /* somebody removed the socket: it cannot be reached any more */
+    *out = hands_hello(place->socket, HELLO_WAIT_MS);
+    /* Else it hung up, or answered with its last breath. */
+    return !init_is_dying(id) && !init_wait_end(init, 0);
+}
+
 static err linux_start(const struct sandbox_spec *spec, const struct sandbox_place *place)
 {
     AUTO_FD lock = -1, init = -1;
@@ -309,9 +320,10 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
     if (read_started(place->dir, &run, &init)) {
         if (init >= 0)
             rest_end(place->dir, &run, init); /* of a maker that died */
-        if (init >= 0 && access(place->socket, F_OK) == 0)
-            return hands_hello(place->socket, HELLO_WAIT_MS);
-        if (init >= 0) /* somebody removed the socket: it cannot be reached any more */
+        err answer = 0;
+        if (init >= 0 && answers(place, &run.init, init, &answer))
+            return answer;
+        if (init >= 0)
             TRY(init_end(init, 0));
         TRY(clear_run(spec, place, &run));
     }
