@@ -13,8 +13,8 @@
 #define BUCKETS 1024 /* at most a few thousand sessions are open at once */
 
 struct registry {
-    pthread_mutex_t lock; /* guards what follows, and refs of every registration */
-    pthread_cond_t added;
+    pthread_mutex_t lock;   /* guards what follows, and refs of every registration */
+    pthread_cond_t changed; /* count, or what a token stands for */
     struct registration *buckets[BUCKETS];
     size_t count;
     unsigned char
@@ -25,7 +25,7 @@ struct registry *registry_new(void)
 {
     struct registry *r = mem_alloc(sizeof *r);
     pthread_mutex_init(&r->lock, NULL);
-    cond_init(&r->added);
+    cond_init(&r->changed);
     rand_bytes(r->hash_key, sizeof r->hash_key);
     return r;
 }
@@ -81,6 +81,7 @@ static struct registration *take_out(struct registry *r, struct registration **a
         return NULL;
     *at = g->next;
     r->count--;
+    pthread_cond_broadcast(&r->changed);
     return drop_ref(g);
 }
 
@@ -173,7 +174,7 @@ err registry_open(struct registry *r, const json_t *message)
         g->next = *at;
         *at = g;
         r->count++;
-        pthread_cond_broadcast(&r->added);
+        pthread_cond_broadcast(&r->changed);
     }
     if (dead)
         registration_free(dead);
@@ -218,7 +219,7 @@ void registry_free(struct registry *r)
     if (r == NULL)
         return;
     registry_clear(r);
-    pthread_cond_destroy(&r->added);
+    pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
 }
@@ -238,7 +239,7 @@ struct registration *registry_await(struct registry *r, struct str token, int64_
             g->refs++;
         if (g || left <= 0)
             return g;
-        cond_wait_ms(&r->added, &r->lock, left);
+        cond_wait_ms(&r->changed, &r->lock, left);
     }
 }
 
@@ -251,4 +252,17 @@ size_t registry_count(struct registry *r)
 {
     AUTO_LOCK(&r->lock);
     return r->count;
+}
+
+bool registry_await_count(struct registry *r, size_t count, int64_t timeout_ms)
+{
+    int64_t deadline = clock_monotonic_ms(clock_real()) + timeout_ms;
+    AUTO_LOCK(&r->lock);
+    while (r->count != count) {
+        int64_t left = deadline - clock_monotonic_ms(clock_real());
+        if (left <= 0)
+            return false;
+        cond_wait_ms(&r->changed, &r->lock, left);
+    }
+    return true;
 }

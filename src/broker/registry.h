@@ -48,5 +48,7 @@ struct registration *registry_find(struct registry *r, struct str token);
 struct registration *registry_await(struct registry *r, struct str token, int64_t timeout_ms);
 void registration_unref(struct registration *g); /* NULL-safe */
 size_t registry_count(struct registry *r);
+/* True when there are just so many, waiting up to timeout_ms for that: the link is asynchronous. */
+bool registry_await_count(struct registry *r, size_t count, int64_t timeout_ms);
 
 #endif

@@ -29,7 +29,7 @@ struct archive {
         backup_due_ms;            /* thread only: db_stats.writes then; when the next is due */
     bool failing;                 /* thread only: the last copy was refused */
     pthread_mutex_t waiting_lock; /* guards what follows; lock order 8 */
-    pthread_cond_t changed;
+    pthread_cond_t changed;       /* the table, `stopping`, or a copy or backup was made */
     struct waiting *buckets[ARCHIVE_BUCKETS];
     int64_t next_ms;      /* nothing in the table is due before */
     char copying[ID_MAX]; /* the session being copied now, or "" */

@@ -8,6 +8,8 @@
 
 #define RIVAL_COUNT 40
 #define COUNT_MAX 2000
+#define UP_MS 60000
+#define LOOK_US 20000
 
 static struct stage_box boxes[COUNT_MAX];
 
@@ -32,7 +34,7 @@ static long available_kb(void)
     for (int i = 0; i < 5; i++) { /* the most that is free: others come and go */
         long now = number_in("/proc/meminfo", "MemAvailable");
         least = now > least ? now : least;
-        usleep(20000);
+        usleep(LOOK_US);
     }
     return least;
 }
@@ -44,30 +46,50 @@ static long parent_of(long pid)
     return number_in(path, "PPid");
 }
 
-/* The processes that descend from us, apart from ourselves. */
-static long descendants_pss_kb(void)
+static bool descends_from_us(long pid)
 {
-    long sum = 0, self = getpid();
+    long self = getpid(), at = pid;
+    for (int depth = 0; at > 1 && at != self && depth < 16; depth++)
+        at = parent_of(at);
+    return pid > 0 && pid != self && at == self;
+}
+
+/* The sum of `measure` over the processes that descend from us, apart from ourselves. */
+static long sum_of_descendants(long (*measure)(long pid))
+{
+    long sum = 0;
     DIR *d = opendir("/proc");
-    for (struct dirent *e; d && (e = readdir(d));) {
-        long pid = atol(e->d_name), at = pid;
-        for (int depth = 0; at > 1 && at != self && depth < 16; depth++)
-            at = parent_of(at);
-        if (pid <= 0 || pid == self || at != self)
-            continue;
-        char path[64];
-        snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
-        long pss = number_in(path, "Pss");
-        sum += pss > 0 ? pss : 0;
-    }
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (descends_from_us(atol(e->d_name)))
+            sum += measure(atol(e->d_name));
     if (d)
         closedir(d);
     return sum;
 }
 
+static long pss_kb(long pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
+    long pss = number_in(path, "Pss");
+    return pss > 0 ? pss : 0;
+}
+
+/* 1 if it has executed sleep. */
+static long sleeps(long pid)
+{
+    char path[64], name[16] = "";
+    snprintf(path, sizeof path, "/proc/%ld/comm", pid);
+    FILE *f = fopen(path, "r");
+    bool named = f && fgets(name, sizeof name, f);
+    if (f)
+        fclose(f);
+    return named && strcmp(name, "sleep\n") == 0;
+}
+
 static void report(const char *name, unsigned n, long before_kb)
 {
-    long fell = before_kb - available_kb(), pss = descendants_pss_kb();
+    long fell = before_kb - available_kb(), pss = sum_of_descendants(pss_kb);
     printf("%4u %-10s MemAvailable fell by %6.0f KB each, PSS %6.0f KB each\n", n, name,
            (double)fell / n, (double)pss / n);
     fflush(stdout);
@@ -118,7 +140,10 @@ static void measure_rival(struct rival *r)
         snprintf(id, sizeof id, "pm-memory-%d-%u", (int)getpid(), i);
         pids[i] = rival_start(r, id, "/bin/sleep", "1000", -1);
     }
-    usleep(3000000); /* it says nothing when it is up */
+    for (double from = stage_now_ms(); sum_of_descendants(sleeps) < RIVAL_COUNT;) {
+        stage_must(stage_now_ms() - from < UP_MS, r->name);
+        usleep(LOOK_US); /* it says nothing when it is up */
+    }
     report(r->name, RIVAL_COUNT, before);
     end_rivals(r, pids);
 }

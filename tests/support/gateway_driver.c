@@ -35,6 +35,7 @@
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 64
+#define REGISTERED_MS 20000
 
 struct driver {
     const char *base_url, *api, *model, *tenant, *key;
@@ -143,8 +144,10 @@ static void start(struct driver *d)
                                      .custom = true,
                                      .sealed = STR("sealed")};
     broker_open_session(d->link, &session);
-    while (registry_count(d->env.registry) == 0)
-        usleep(1000); /* the link is asynchronous; whoever drives us has a limit */
+    must(registry_await_count(d->env.registry, 1, REGISTERED_MS)
+             ? 0
+             : fail(E_IO, "not registered within %d ms", REGISTERED_MS),
+         "registration");
 }
 
 static size_t count_descriptors(void)

@@ -395,10 +395,7 @@ static inline void stage_free(struct stage *s)
 
 static inline void wait_registered(struct stage *s, size_t count)
 {
-    for (int i = 0; registry_count(s->env.registry) != count; i++) {
-        assert_true(i < WAIT_MS);
-        usleep(1000); /* the link is asynchronous by design; bounded above */
-    }
+    assert_true(registry_await_count(s->env.registry, count, WAIT_MS));
 }
 
 static inline void open_session(struct stage *s, const char *api, const char *base_url, bool sealed)

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "session/archive_inside.h"
 #include "session/archive_row.h"
 #include "session/backup.h"
 #include "session/log.h"
@@ -141,13 +142,17 @@ static const char *keys(struct fixture *f, const char *prefix, struct buf *out)
     return out->n ? out->p : "";
 }
 
-/* The archive's thread works by itself; bounded, and spent only when a test fails. */
+/* The archive's thread works by itself, and says so when it has made a copy. */
 static void wait_for_key(struct fixture *f, const char *prefix, const char *part)
 {
     AUTO_BUF all = {0};
-    for (int i = 0; i < 60000 && strstr(keys(f, prefix, &all), part) == NULL; i++)
-        usleep(1000);
-    assert_non_null(strstr(keys(f, prefix, &all), part));
+    int64_t deadline = clock_monotonic_ms(clock_real()) + GRACE_MS;
+    AUTO_LOCK(&f->a->waiting_lock);
+    while (strstr(keys(f, prefix, &all), part) == NULL) {
+        int64_t left = deadline - clock_monotonic_ms(clock_real());
+        assert_true(left > 0);
+        cond_wait_ms(&f->a->changed, &f->a->waiting_lock, left);
+    }
 }
 
 /* Starts the archive, and ends it when all that waits is copied. */
