@@ -62,10 +62,7 @@ static const struct field model_fields[] = {
     {0},
 };
 
-static void check_model(struct fields *f, const json_t *value)
-{
-    agent_check_model(f, f->context, value);
-}
+static void check_model(struct fields *f, const json_t *model);
 
 /* §22: what waits for a person needs the confirmation events, which are not there yet. */
 static void check_policy(struct fields *f, const json_t *value)
@@ -362,8 +359,10 @@ static void check_known(struct fields *f, const struct catalog *catalog, const j
                               "is for a model with its own api and baseUrl only");
 }
 
-void agent_check_model(struct fields *f, const struct catalog *catalog, const json_t *model)
+/* R40, R47: provider, model, wire API and address fit together. The present value is the model. */
+static void check_model(struct fields *f, const json_t *model)
 {
+    const struct catalog *catalog = f->context;
     if (json_get_c(model, "api") || json_get_c(model, "baseUrl"))
         check_custom(f, model);
     else

@@ -34,7 +34,4 @@ struct agent_found {
 err agent_find(struct db_conn *c, const char *tenant, struct str id, int64_t version,
                struct agent_found *out);
 
-/* R40, R47: provider, model, wire API and address fit together. The present value is the model. */
-void agent_check_model(struct fields *f, const struct catalog *catalog, const json_t *model);
-
 #endif

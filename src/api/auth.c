@@ -59,7 +59,6 @@ struct auth {
     pthread_mutex_t cache_lock; /* lock order 8 */
     struct seen *seen;
     struct failures failures[FAILURE_SLOTS];
-    struct auth_stats stats;
 
     pthread_mutex_t turn_lock; /* guards what follows */
     pthread_cond_t turn_free;  /* broadcast at each end of a flight */
@@ -210,12 +209,6 @@ void auth_forget(struct auth *a, const char *key_id)
             a->seen[i].used = false;
 }
 
-void auth_get_stats(struct auth *a, struct auth_stats *out)
-{
-    AUTO_LOCK(&a->cache_lock);
-    *out = a->stats;
-}
-
 /* Failures */
 
 static struct failures *failures_of(struct auth *a, struct str lookup)
@@ -324,14 +317,6 @@ static void end_turn(struct auth *a, struct flight *flight)
     pthread_cond_broadcast(&a->turn_free);
 }
 
-static bool verify_counted(struct auth *a, const char *hash, struct str token)
-{
-    bool good = key_hash_verify(hash, token);
-    AUTO_LOCK(&a->cache_lock);
-    a->stats.hashed++;
-    return good;
-}
-
 /* The row */
 
 static err read_key(struct db_conn *c, void *arg)
@@ -416,7 +401,7 @@ static err judge(struct auth *a, const struct key_row *k, struct str token, bool
     struct http_auth who;
     enum verdict meanwhile = look_up(a, digest, now, &who);
     if (meanwhile == UNSEEN || meanwhile == KNOWN) {
-        bool good = verify_counted(a, k->hash, token);
+        bool good = key_hash_verify(k->hash, token);
         remember(a, digest, good ? &k->who : NULL, now);
         if (!good)
             note_failure(a, k->lookup, now);

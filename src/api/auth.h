@@ -33,11 +33,6 @@ bool auth_authenticate_cached(struct service *service, struct str token, struct 
 /* Forgets a key at once; call after its revocation was committed. */
 void auth_forget(struct auth *a, const char *key_id);
 
-struct auth_stats {
-    int64_t hashed; /* argon2 runs */
-};
-void auth_get_stats(struct auth *a, struct auth_stats *out);
-
 /* Tokens. key_token_make draws a new one; `out` has KEY_TOKEN_LENGTH + 1 bytes. */
 void key_token_make(char *out);
 /* Well formed with a right checksum; then *out_lookup is the id part, borrowed. */

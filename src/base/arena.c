@@ -50,24 +50,16 @@ static void run_deferred(struct arena *a)
     }
 }
 
-void arena_reset(struct arena *a)
-{
-    run_deferred(a);
-    while (a->blocks && a->blocks->next) {
-        struct block *next = a->blocks->next;
-        free(a->blocks);
-        a->blocks = next;
-    }
-    if (a->blocks)
-        a->blocks->used = 0;
-}
-
 void arena_free(struct arena *a)
 {
     if (a == NULL)
         return;
-    arena_reset(a);
-    free(a->blocks);
+    run_deferred(a);
+    while (a->blocks) {
+        struct block *next = a->blocks->next;
+        free(a->blocks);
+        a->blocks = next;
+    }
     free(a);
 }
 

@@ -11,8 +11,6 @@ struct arena;
 
 struct arena *arena_new(void);
 void arena_free(struct arena *a); /* NULL-safe */
-/* Forgets everything allocated but keeps one block, for loops. */
-void arena_reset(struct arena *a);
 
 void *arena_alloc(struct arena *a, size_t n);
 char *arena_strdup(struct arena *a, const char *s);
@@ -20,7 +18,7 @@ char *arena_strdup(struct arena *a, const char *s);
 struct str arena_str(struct arena *a, struct str s);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 char *arena_vprintf(struct arena *a, const char *fmt, va_list ap);
-/* Runs fn(arg) when the arena is freed or reset, newest first. */
+/* Runs fn(arg) when the arena is freed, newest first. */
 void arena_defer(struct arena *a, void (*fn)(void *), void *arg);
 
 static inline void arena_cleanup(struct arena **a)

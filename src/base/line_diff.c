@@ -58,21 +58,13 @@ static void text_done(struct text *t)
     mem_free(t->changed);
 }
 
-static uint32_t hash(struct str s)
-{
-    uint32_t h = 2166136261u; /* FNV-1a: collisions are sorted out by comparing */
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (unsigned char)s.p[i]) * 16777619u;
-    return h;
-}
-
 /* An open table of one line for each id. Its probes are bounded by giving equal ids only to equal
    lines, and a fresh one where too many others stand in the way. */
 static void number_lines(struct text *t, const struct line **table, size_t mask, uint32_t *next)
 {
     for (size_t i = 0; i < t->n; i++) {
         struct line *line = &t->lines[i];
-        size_t at = hash(line->text) & mask;
+        size_t at = str_hash(line->text) & mask;
         for (int probes = 0; table[at] && probes < 64; probes++, at = (at + 1) & mask)
             if (str_eq(table[at]->text, line->text))
                 break;

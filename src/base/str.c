@@ -94,11 +94,10 @@ bool str_split(struct str *rest, char sep, struct str *out_part)
     return true;
 }
 
-bool str_eq_secret(struct str a, struct str b)
+uint32_t str_hash(struct str s)
 {
-    unsigned char diff = a.n != b.n;
-    size_t n = a.n < b.n ? a.n : b.n;
-    for (size_t i = 0; i < n; i++)
-        diff |= (unsigned char)(a.p[i] ^ b.p[i]);
-    return diff == 0;
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < s.n; i++)
+        h = (h ^ (unsigned char)s.p[i]) * 16777619u;
+    return h;
 }

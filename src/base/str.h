@@ -43,7 +43,7 @@ bool str_to_u64(struct str s, uint64_t *out);
 /* Splits at the first `sep`: returns the part before, leaves the rest in *rest; false at the end.
  */
 bool str_split(struct str *rest, char sep, struct str *out_part);
-/* Constant time in the length of the shorter; for secrets and hashes. */
-bool str_eq_secret(struct str a, struct str b);
+/* FNV-1a, for tables in memory; whoever chooses the text can make it collide. */
+uint32_t str_hash(struct str s);
 
 #endif

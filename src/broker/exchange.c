@@ -192,7 +192,7 @@ static void check_model(struct exchange *x)
         answer(x, 400, "model_bad_request", "the request is not for the model of its session");
 }
 
-void exchange_close_upstream(struct exchange *x)
+static void close_upstream(struct exchange *x)
 {
     if (x->request)
         request_set_upstream(x->request, -1);
@@ -359,13 +359,13 @@ static void answer_failure(struct exchange *x)
     } else {
         answer_problem(x, code, text);
     }
-    exchange_close_upstream(x);
+    close_upstream(x);
 }
 
 /* As it was before the attempt that failed. */
 static void forget_attempt(struct exchange *x)
 {
-    exchange_close_upstream(x);
+    close_upstream(x);
     buf_clear(&x->ahead);
     x->status = 0;
     x->unrecoverable = false;
@@ -490,7 +490,7 @@ err model_exchange_read(struct exchange *x, char *p, size_t cap, size_t *out_n)
     if (e) {
         exchange_note_failure(x, e);
         exchange_report(x);
-        exchange_close_upstream(x);
+        close_upstream(x);
         give_spool_back(x);
         return e;
     }
@@ -510,7 +510,7 @@ void model_exchange_free(struct exchange *x)
         exchange_note_failure(x, E_CLOSED);
         exchange_report(x);
     }
-    exchange_close_upstream(x);
+    close_upstream(x);
     give_spool_back(x);
     wire_meter_done(&x->meter);
     request_free(x->request);

@@ -52,8 +52,6 @@ struct exchange {
 };
 
 /* exchange.c */
-void exchange_close_upstream(struct exchange *x);
-
 /* A good status, but nothing of a model in it: some proxy's page. */
 bool exchange_is_no_answer(const struct exchange *x);
 

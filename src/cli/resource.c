@@ -227,7 +227,7 @@ err resource_number(const char *option, const char *text, json_t **out)
     return 0;
 }
 
-void resource_show(const struct remote *r, const json_t *object)
+static void show(const struct remote *r, const json_t *object)
 {
     if (remote_json(r))
         remote_print(object);
@@ -313,7 +313,7 @@ static err get_work(struct remote *r)
     AUTO_JSON object = NULL;
     TRY(resource_path(r, "", &path));
     TRY(remote_get(r, path.p, &object));
-    resource_show(r, object);
+    show(r, object);
     return 0;
 }
 

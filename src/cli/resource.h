@@ -41,8 +41,6 @@ err resource_read_file(const char *file, struct buf *out);
 err resource_body(struct remote *r, json_t **out);
 /* The number that an option's text is; E_INVALID names the option. */
 err resource_number(const char *option, const char *text, json_t **out);
-/* Prints it as JSON or as a card. */
-void resource_show(const struct remote *r, const json_t *object);
 /* "agent_… helper" for what was made or changed, or JSON. */
 void resource_say(const struct remote *r, const char *verb, const json_t *object);
 

@@ -9,7 +9,8 @@
 #define GAP 2
 #define CARD_NAME 16
 
-const json_t *table_member(const json_t *object, const char *path)
+/* The member at a dotted path; NULL if there is none. */
+static const json_t *member_at(const json_t *object, const char *path)
 {
     struct str rest = str_of(path), part;
     while (object && str_split(&rest, '.', &part))
@@ -32,7 +33,7 @@ static void add_json(struct buf *out, const json_t *value)
 
 static void add_cell(struct buf *out, const json_t *row, const struct column *column)
 {
-    const json_t *value = table_member(row, column->path);
+    const json_t *value = member_at(row, column->path);
     if (value == NULL || json_is_null(value))
         buf_add_c(out, column->kind == COLUMN_USD || column->kind == COLUMN_MS ? "" : "-");
     else if (column->kind == COLUMN_TIME)

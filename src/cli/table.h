@@ -24,7 +24,5 @@ struct column {
 void table_print(const json_t *rows, const struct column *columns);
 /* Every member of an object, a line each; what has lines itself is indented below its name. */
 void table_card(const json_t *object);
-/* The member at a dotted path; NULL if there is none. */
-const json_t *table_member(const json_t *object, const char *path);
 
 #endif

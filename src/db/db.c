@@ -61,11 +61,6 @@ err db_write(struct db *db, db_fn fn, void *arg)
     return db->engine->write(db, fn, arg);
 }
 
-const char *db_engine(const struct db *db)
-{
-    return db->engine->name;
-}
-
 void db_get_stats(struct db *db, struct db_stats *out)
 {
     db->engine->stats(db, out);

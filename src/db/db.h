@@ -90,7 +90,6 @@ char *db_text(struct db_rows *r, int column, struct arena *a);
 
 /* The highest migration number that has run; for /readyz and doctor. */
 err db_version(struct db *db, int *out_version);
-const char *db_engine(const struct db *db); /* "sqlite" */
 
 /* Writes a copy of the whole database, of one instant, to the new file `path`; writes go on
    meanwhile. Not fsynced. E_UNAVAILABLE for an engine that has backups of its own (PostgreSQL). */

@@ -8,10 +8,7 @@
 
 static struct pool_session **bucket_of(struct pool *p, const char *session)
 {
-    unsigned hash = 2166136261u;
-    for (const char *c = session; *c; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619u;
-    return &p->buckets[hash % POOL_BUCKETS];
+    return &p->buckets[str_hash(str_of(session)) % POOL_BUCKETS];
 }
 
 static struct pool_session **find_link(struct pool *p, const char *session)

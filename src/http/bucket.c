@@ -74,10 +74,7 @@ static double filled(const struct bucket *k, int64_t now_ms)
    held. */
 static struct bucket *find(struct buckets *b, const char *tenant, double per_minute, int64_t now_ms)
 {
-    unsigned v = 2166136261u;
-    for (const char *c = tenant; *c; c++)
-        v = (v ^ (unsigned char)*c) * 16777619u;
-    struct bucket **at = &b->slots[v % SLOTS];
+    struct bucket **at = &b->slots[str_hash(str_of(tenant)) % SLOTS];
     while (*at && strcmp((*at)->tenant, tenant) != 0) {
         if (filled(*at, now_ms) >= (*at)->size)
             drop(b, at);

@@ -95,7 +95,6 @@ void door_request_id(struct http_exchange *x);
 void exchange_run(struct http_exchange *x);
 
 /* problem.c */
-int problem_status(err e);
 /* Logs and sets the reply for `e`, whose text is in the error slot. */
 void problem_reply(struct http_exchange *x, err e);
 

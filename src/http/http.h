@@ -132,9 +132,6 @@ void reply_header(struct ctx *ctx, const char *name, const char *value); /* befo
    the sort key of the last item shown. Replies {data, nextCursor, hasMore}. */
 err reply_page(struct ctx *ctx, json_t *take_rows,
                void (*key_of)(const json_t *row, int64_t *out_at, char out_id[ID_MAX]));
-/* Sends what the error slot says as problem+json; the server calls it when a handler returns an
-   error. What a 5xx was about goes to the log, not to the client. */
-err reply_problem(struct ctx *ctx);
 /* R10: one entry of `errors`, for each field that is wrong; path is like "/model/provider". The
    handler then returns fail(E_INVALID, …), whose text is the summary. */
 void problem_add(struct ctx *ctx, const char *path, const char *fmt, ...)

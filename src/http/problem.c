@@ -28,7 +28,7 @@ static const struct {
     [E_CLOSED] = {500, "Internal error"},
 };
 
-int problem_status(err e)
+static int problem_status(err e)
 {
     return e > E_OK && e < E_COUNT ? statuses[e].status : 500;
 }
@@ -100,12 +100,4 @@ void problem_reply(struct http_exchange *x, err e)
     exchange_reset_reply(x);
     add_headers(ctx, e, code, fields);
     reply_bytes(ctx, status, "application/problem+json", json_write_arena(body, ctx->arena));
-}
-
-err reply_problem(struct ctx *ctx)
-{
-    struct err_slot slot;
-    err_save(&slot);
-    problem_reply(ctx->exchange, slot.e ? slot.e : fail(E_INTERNAL, "an error without a text"));
-    return 0;
 }

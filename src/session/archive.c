@@ -60,10 +60,7 @@ static int64_t now_ms(const struct archive *a)
 
 static struct waiting **find_waiting(struct archive *a, const char *session)
 {
-    unsigned v = 2166136261u;
-    for (const char *c = session; *c; c++)
-        v = (v ^ (unsigned char)*c) * 16777619u;
-    struct waiting **at = &a->buckets[v % ARCHIVE_BUCKETS];
+    struct waiting **at = &a->buckets[str_hash(str_of(session)) % ARCHIVE_BUCKETS];
     while (*at && strcmp((*at)->session, session) != 0)
         at = &(*at)->next;
     return at;
@@ -84,7 +81,7 @@ static void put_waiting(struct archive *a, const char *tenant, const char *sessi
     w->due_ms = due_ms < w->due_ms ? due_ms : w->due_ms;
     if (due_ms < a->next_ms) {
         a->next_ms = due_ms;
-        pthread_cond_signal(&a->changed);
+        pthread_cond_broadcast(&a->changed);
     }
 }
 
@@ -98,7 +95,7 @@ void archive_note(struct archive *a, const char *tenant, const char *session, in
     AUTO_LOCK(&a->waiting_lock);
     put_waiting(a, tenant, session, bytes, idle ? now : now + a->o.running_ms);
     if (idle)
-        pthread_cond_signal(&a->changed);
+        pthread_cond_broadcast(&a->changed);
 }
 
 /* The first that is due, taken out of the table; else *out_next says when one will be. With
@@ -200,6 +197,8 @@ static void take_backup(struct archive *a)
         a->last_backup = stats.writes;
     int64_t took = now_ms(a) - began;
     a->backup_due_ms = began + (took * BACKUP_SHARE > BACKUP_MS ? took * BACKUP_SHARE : BACKUP_MS);
+    AUTO_LOCK(&a->waiting_lock);
+    pthread_cond_broadcast(&a->changed);
 }
 
 /* Something to copy, or time for a backup: true. False: stopping, and nothing waits. */

@@ -61,7 +61,7 @@ err backup_take(struct db *db, struct objects *o, const char *scratch_dir)
     return e;
 }
 
-bool backup_exists(struct objects *o)
+static bool copy_exists(struct objects *o)
 {
     uint64_t size;
     return objects_size(o, KEY, &size) == 0;
@@ -103,7 +103,7 @@ err backup_restore(struct objects *o, const char *data_dir, bool *out)
     TRY(build_path(data_dir, "control.db.part", part));
     TRY(build_path(data_dir, "logs/" BACKUP_RESTORED_MARK, mark));
     *out = false;
-    if (access(path, F_OK) == 0 || !backup_exists(o))
+    if (access(path, F_OK) == 0 || !copy_exists(o))
         return 0;
     TRY(fetch(o, part));
     static const char *const left[] = {"control.db-wal", "control.db-shm"};

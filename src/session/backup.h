@@ -9,7 +9,6 @@
 
 /* Copies the database into the store, by way of a file in scratch_dir that is gone afterwards. */
 err backup_take(struct db *db, struct objects *o, const char *scratch_dir);
-bool backup_exists(struct objects *o);
 /* When data_dir has no control.db and the store has a copy, puts it there and leaves the mark
    below, atomically and in an order that a crash cannot spoil. *out: it did. */
 err backup_restore(struct objects *o, const char *data_dir, bool *out);

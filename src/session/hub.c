@@ -33,10 +33,7 @@ struct hub {
 
 static struct hub_topic **bucket_of(struct hub *h, const char *session)
 {
-    unsigned v = 2166136261u;
-    for (const char *c = session; *c; c++)
-        v = (v ^ (unsigned char)*c) * 16777619u;
-    return &h->buckets[v % TOPIC_BUCKETS];
+    return &h->buckets[str_hash(str_of(session)) % TOPIC_BUCKETS];
 }
 
 static struct hub_topic *find_topic(struct hub *h, const char *session)

@@ -38,15 +38,6 @@ struct images *images_new(struct parent_link *parent, const struct clock *clock)
     return i;
 }
 
-void images_free(struct images *i)
-{
-    if (i == NULL)
-        return;
-    pthread_mutex_destroy(&i->lock);
-    pthread_cond_destroy(&i->changed);
-    mem_free(i);
-}
-
 /* With the lock held. */
 static struct making *find(struct images *i, const char *image, const char *packages)
 {

@@ -11,7 +11,6 @@
 struct images;
 
 struct images *images_new(struct parent_link *parent, const struct clock *clock);
-void images_free(struct images *i); /* nobody waits any more; NULL-safe */
 /* `packages`: canonical, "" for none. out_image: a name of the store. Those who waited for one that
    failed get its error; the next who asks tries again. */
 err images_prepare(struct images *i, const char *tenant, const char *image, const char *packages,

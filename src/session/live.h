@@ -105,12 +105,10 @@ struct session_manager {
 /* manager.c */
 struct message *message_new(enum message_kind kind, const struct turn_input *input);
 void message_free(struct message *msg);
-/* Puts it into the session's mailbox, loading the session if need be. may_block: backpressure. */
-void manager_post(struct session_manager *m, const char *tenant, const char *session,
-                  struct message *take_msg, bool may_block);
-/* The same for a session at hand; the table lock is held. */
+/* Puts it into the session's mailbox. The table lock is held. */
 void manager_put(struct session_manager *m, struct live *l, struct message *take_msg);
-/* The same when only the session's id is known; dropped if it is not in memory. */
+/* The same for whoever knows only its id and does not hold the lock; dropped if the session is not
+   in memory. may_block: backpressure. */
 void manager_post_live(struct session_manager *m, const char *session, struct message *take_msg,
                        bool may_block);
 void manager_post_input(struct session_manager *m, const char *session,

@@ -84,10 +84,7 @@ static void answer_waiter(struct waiter *w, err e)
 
 static struct live **bucket_of(struct session_manager *m, const char *id)
 {
-    unsigned v = 2166136261u;
-    for (const char *c = id; *c; c++)
-        v = (v ^ (unsigned char)*c) * 16777619u;
-    return &m->buckets[v % LIVE_BUCKETS];
+    return &m->buckets[str_hash(str_of(id)) % LIVE_BUCKETS];
 }
 
 static struct live *find_live(struct session_manager *m, const char *id)
@@ -144,6 +141,8 @@ void manager_put(struct session_manager *m, struct live *l, struct message *msg)
 
 /* ---- posting ---- */
 
+/* Into the session's mailbox. Its tenant, where known, has it loaded if need be. may_block:
+   backpressure. */
 static void post(struct session_manager *m, const char *tenant, const char *session,
                  struct message *msg, bool may_block)
 {
@@ -168,12 +167,6 @@ static void post(struct session_manager *m, const char *tenant, const char *sess
     if (unheard)
         answer_waiter(unheard, fail(E_UNAVAILABLE, "the service is stopping"));
     message_free(msg);
-}
-
-void manager_post(struct session_manager *m, const char *tenant, const char *session,
-                  struct message *take_msg, bool may_block)
-{
-    post(m, tenant, session, take_msg, may_block);
 }
 
 void manager_post_live(struct session_manager *m, const char *session, struct message *take_msg,
@@ -308,8 +301,7 @@ static void stop_idle_sandboxes(struct session_manager *m)
         return;
     }
     for (size_t i = 0; i < s.n; i++)
-        manager_post(m, s.refs[i].tenant, s.refs[i].id, message_new(MESSAGE_STOP_SANDBOX, NULL),
-                     false);
+        post(m, s.refs[i].tenant, s.refs[i].id, message_new(MESSAGE_STOP_SANDBOX, NULL), false);
 }
 
 static void *timer(void *arg)
@@ -508,7 +500,7 @@ void session_manager_stop(struct session_manager *m)
 
 void session_wake(struct session_manager *m, const char *tenant, const char *session)
 {
-    manager_post(m, tenant, session, message_new(MESSAGE_WAKE, NULL), false);
+    post(m, tenant, session, message_new(MESSAGE_WAKE, NULL), false);
 }
 
 static err post_and_wait(struct session_manager *m, const char *tenant, const char *session,
@@ -518,7 +510,7 @@ static err post_and_wait(struct session_manager *m, const char *tenant, const ch
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->done_cond);
     msg->waiter = w;
-    manager_post(m, tenant, session, msg, false);
+    post(m, tenant, session, msg, false);
     int64_t deadline = clock_monotonic_ms(clock_real()) + wait_ms;
     pthread_mutex_lock(&w->lock);
     while (!w->done) {
@@ -597,10 +589,4 @@ struct sandboxes *session_manager_sandboxes(struct session_manager *m)
 const char *session_manager_logs_dir(const struct session_manager *m)
 {
     return m->logs_dir;
-}
-
-size_t session_manager_loaded(struct session_manager *m)
-{
-    AUTO_LOCK(&m->table_lock);
-    return m->live_count;
 }

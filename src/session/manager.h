@@ -75,6 +75,5 @@ void session_logged(struct session_manager *m, const char *tenant, const char *s
 struct hub *session_manager_hub(struct session_manager *m);
 struct sandboxes *session_manager_sandboxes(struct session_manager *m);
 const char *session_manager_logs_dir(const struct session_manager *m);
-size_t session_manager_loaded(struct session_manager *m); /* sessions in memory */
 
 #endif

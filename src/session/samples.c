@@ -18,15 +18,6 @@ struct samples *samples_new(void)
     return s;
 }
 
-void samples_free(struct samples *s)
-{
-    if (s == NULL)
-        return;
-    pthread_mutex_destroy(&s->table_lock);
-    mem_free(s->all);
-    mem_free(s);
-}
-
 static struct sample *find(struct samples *s, const char *id)
 {
     for (size_t i = 0; i < s->n; i++) {

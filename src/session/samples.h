@@ -14,7 +14,6 @@ struct sample {
 };
 
 struct samples *samples_new(void);
-void samples_free(struct samples *s); /* NULL-safe */
 /* Replaces that sandbox's; a sandbox in state SANDBOX_NONE is forgotten. */
 void samples_put(struct samples *s, const struct sandbox_status *status, int64_t now_ms);
 void samples_forget(struct samples *s, const char *id);

@@ -52,22 +52,6 @@ struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db, struc
     return s;
 }
 
-void sandboxes_free(struct sandboxes *s)
-{
-    if (s == NULL)
-        return;
-    while (s->entries) {
-        struct entry *e = s->entries;
-        s->entries = e->next;
-        pthread_mutex_destroy(&e->verb_lock);
-        mem_free(e);
-    }
-    pthread_mutex_destroy(&s->table_lock);
-    samples_free(s->samples);
-    images_free(s->images);
-    mem_free(s);
-}
-
 static struct entry *take_entry(struct sandboxes *s, const char *tenant, const char *session)
 {
     AUTO_LOCK(&s->table_lock);

@@ -17,7 +17,6 @@ struct objects;
 /* objects: where the files of resources come from; NULL when no session has any (tests). */
 struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db, struct objects *objects,
                                 const struct clock *clock);
-void sandboxes_free(struct sandboxes *s);
 /* Makes sure it runs; out_socket (108 bytes) is where pi-hands listens. *out_fresh: it was booted
    by this call, so processes of before are gone. Fails with the provider's reason; never runs
    anything elsewhere. */

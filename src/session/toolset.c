@@ -1,13 +1,17 @@
 #include "session/toolset.h"
 
-const char *const toolset_builtin[] = {"read", "bash", "edit", "write", "grep", "find", "ls", NULL};
+/* Those of this build, in the order Pi shows them. */
+static const char *const builtin[] = {"read", "bash", "edit", "write", "grep", "find", "ls", NULL};
 
 static const json_t *config_of(const json_t *tools, const char *name)
 {
     size_t i;
     json_t *config;
-    json_array_foreach(json_object_get(tools, "configs"), i,
-                       config) if (str_is(json_get_str(config, "name"), name)) return config;
+    json_array_foreach(json_object_get(tools, "configs"), i, config)
+    {
+        if (str_is(json_get_str(config, "name"), name))
+            return config;
+    }
     return NULL;
 }
 
@@ -23,12 +27,12 @@ json_t *toolset_names(const json_t *tools)
 {
     const json_t *fallback = json_object_get(tools, "defaultConfig");
     json_t *names = json_array();
-    for (size_t i = 0; toolset_builtin[i]; i++) {
-        const json_t *own = config_of(tools, toolset_builtin[i]);
+    for (size_t i = 0; builtin[i]; i++) {
+        const json_t *own = config_of(tools, builtin[i]);
         bool enabled = json_get_bool(own, "enabled", json_get_bool(fallback, "enabled", true));
         bool has_policy = json_object_get(own, "permissionPolicy") != NULL;
         if (enabled && !is_denied(has_policy ? own : fallback))
-            json_array_append_new(names, json_string(toolset_builtin[i]));
+            json_array_append_new(names, json_string(builtin[i]));
     }
     return names;
 }

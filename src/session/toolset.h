@@ -4,8 +4,6 @@
 
 #include "base/json.h"
 
-/* Names of the built-in tools this build has, in the order Pi shows them; ends with NULL. */
-extern const char *const toolset_builtin[];
 /* New array of the names enabled by `tools` (an agent's tools config, may be NULL): all by default,
    less those disabled or always_deny. */
 json_t *toolset_names(const json_t *tools);

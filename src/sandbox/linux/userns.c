@@ -99,7 +99,8 @@ static struct {
     struct sub_ids uids, gids;
 } range; /* of this process's user; one thread */
 
-bool userns_has_range(void)
+/* Subordinate ids, as far as the files in /etc tell. */
+static bool has_range(void)
 {
     if (!range.looked)
         range.found = geteuid() != 0 && find_ranges(&range.uids, &range.gids);
@@ -122,14 +123,14 @@ static err map_trial(void *arg, uint64_t *out)
 bool userns_range_works(void)
 {
     uint64_t lines = 0;
-    return userns_has_range() && userns_call(map_trial, NULL, &lines) == 0 && lines == 2;
+    return has_range() && userns_call(map_trial, NULL, &lines) == 0 && lines == 2;
 }
 
 bool userns_counts_processes(void)
 {
     struct utsname name;
     unsigned major = 0, minor = 0;
-    return !userns_is_privileged() && !userns_has_range() && uname(&name) == 0 &&
+    return !userns_is_privileged() && !has_range() && uname(&name) == 0 &&
            sscanf(name.release, "%u.%u", &major, &minor) == 2 &&
            (major > 5 || (major == 5 && minor >= 14));
 }
@@ -159,7 +160,7 @@ err userns_map_self(pid_t pid)
 {
     char map[64];
     /* Where the tool refuses, whatever the files say, there is still the one id. */
-    if (userns_has_range() && run_map_tool(NEWUIDMAP, pid, geteuid(), range.uids) == 0)
+    if (has_range() && run_map_tool(NEWUIDMAP, pid, geteuid(), range.uids) == 0)
         return run_map_tool(NEWGIDMAP, pid, getegid(), range.gids);
     TRY(write_proc(pid, "setgroups",
                    "deny")); /* the kernel's condition for a plain user's gid map */

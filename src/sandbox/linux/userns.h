@@ -12,10 +12,8 @@
 
 /* True when this process may map id ranges and mount for others: root with its capabilities. */
 bool userns_is_privileged(void);
-/* Whether a plain user's sandboxes are to have more than one id: his subordinate ones (/etc/subuid,
-   /etc/subgid), given by newuidmap and newgidmap. All his sandboxes have the same. */
-bool userns_has_range(void);
-/* The same, tried out. */
+/* Whether a plain user's sandboxes have more than one id: his subordinate ones (/etc/subuid,
+   /etc/subgid), given by newuidmap and newgidmap. All his sandboxes have the same. Tried out. */
 bool userns_range_works(void);
 /* Whether a limit of processes (RLIMIT_NPROC) set by the init of a sandbox holds for all inside,
    without any control group: a plain user's, where every process has the same user and the kernel
