@@ -254,4 +254,5 @@ static err diff_get(struct ctx *ctx)
 }
 
 ROUTES(diff,
-       {GET, "/v1/sessions/:id/diff", diff_get, .scope = SCOPE_READ, .query = "path format"}, )
+       {GET, "/v1/sessions/:id/diff", diff_get, .scope = SCOPE_READ, .where = HTTP_LONG,
+        .query = "path format"}, )

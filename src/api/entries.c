@@ -44,5 +44,6 @@ static err entries_list(struct ctx *ctx)
 }
 
 ROUTES(entries,
-       {GET, "/v1/sessions/:id/entries", entries_list, .scope = SCOPE_READ, .list = true,
-        .limit_default = 100, .limit_max = 1000, .oldest_first = true, .query = "from"}, )
+       {GET, "/v1/sessions/:id/entries", entries_list, .scope = SCOPE_READ, .where = HTTP_LONG,
+        .list = true, .limit_default = 100, .limit_max = 1000, .oldest_first = true,
+        .query = "from"}, )

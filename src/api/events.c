@@ -257,6 +257,7 @@ static err events_list(struct ctx *ctx)
 ROUTES(events,
        {POST, "/v1/sessions/:id/events", events_post, .scope = SCOPE_WRITE, .idempotent = true,
         .body_max = BODY_MAX},
-       {GET, "/v1/sessions/:id/events", events_list, .scope = SCOPE_READ, .list = true,
-        .limit_default = 100, .limit_max = 1000, .oldest_first = true, .query = "type"},
+       {GET, "/v1/sessions/:id/events", events_list, .scope = SCOPE_READ, .where = HTTP_LONG,
+        .list = true, .limit_default = 100, .limit_max = 1000, .oldest_first = true,
+        .query = "type"},
        {DELETE, "/v1/sessions/:id/events/:event", events_withdraw, .scope = SCOPE_WRITE}, )

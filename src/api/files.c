@@ -217,7 +217,8 @@ err files_sweep(struct service *service)
 ROUTES(files,
        {POST, "/v1/files", files_create, .scope = SCOPE_WRITE, .idempotent = true,
         .upload = &file_upload},
-       {GET, "/v1/files", files_list, .scope = SCOPE_READ, .list = true, .query = "sessionId"},
+       {GET, "/v1/files", files_list, .scope = SCOPE_READ, .where = HTTP_LONG, .list = true,
+        .query = "sessionId"},
        {GET, "/v1/files/:id", files_get, .scope = SCOPE_READ},
        {GET, "/v1/files/:id/content", files_content, .scope = SCOPE_READ},
        {DELETE, "/v1/files/:id", files_delete, .scope = SCOPE_WRITE}, )

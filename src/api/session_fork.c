@@ -145,5 +145,5 @@ static err sessions_fork(struct ctx *ctx)
 }
 
 ROUTES(session_fork,
-       {POST, "/v1/sessions/:id/fork", sessions_fork, .scope = SCOPE_WRITE, .idempotent = true,
-        .body_max = 64 * KB}, )
+       {POST, "/v1/sessions/:id/fork", sessions_fork, .scope = SCOPE_WRITE, .where = HTTP_LONG,
+        .idempotent = true, .body_max = 64 * KB}, )

@@ -166,7 +166,8 @@ static err usage_get(struct ctx *ctx)
 }
 
 ROUTES(session_views,
-       {GET, "/v1/sessions/:id/tree", tree_list, .scope = SCOPE_READ, .list = true,
-        .limit_default = 100, .limit_max = 1000, .oldest_first = true, .query = "from"},
+       {GET, "/v1/sessions/:id/tree", tree_list, .scope = SCOPE_READ, .where = HTTP_LONG,
+        .list = true, .limit_default = 100, .limit_max = 1000, .oldest_first = true,
+        .query = "from"},
        {GET, "/v1/sessions/:id/messages", messages_get, .scope = SCOPE_READ},
        {GET, "/v1/sessions/:id/usage", usage_get, .scope = SCOPE_READ}, )

@@ -149,4 +149,5 @@ static err shell_post(struct ctx *ctx)
 }
 
 ROUTES(shell,
-       {POST, "/v1/sessions/:id/shell", shell_post, .scope = SCOPE_WRITE, .upgrade = "pi-shell"}, )
+       {POST, "/v1/sessions/:id/shell", shell_post, .scope = SCOPE_WRITE, .where = HTTP_LONG,
+        .upgrade = "pi-shell"}, )

@@ -167,5 +167,5 @@ static err workspace_get(struct ctx *ctx)
 }
 
 ROUTES(workspace,
-       {GET, "/v1/sessions/:id/workspace", workspace_get, .scope = SCOPE_READ,
+       {GET, "/v1/sessions/:id/workspace", workspace_get, .scope = SCOPE_READ, .where = HTTP_LONG,
         .query = "path changes"}, )

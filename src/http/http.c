@@ -177,12 +177,19 @@ static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection
 static void on_worker_auth(void *arg, bool stopping);
 static void on_worker_run(void *arg, bool stopping);
 
+static struct workers *pool_of(const struct http_exchange *x, enum exchange_phase phase)
+{
+    return phase == PHASE_RUN && x->ctx.route->where == HTTP_LONG ? x->server->long_workers
+                                                                  : x->server->workers;
+}
+
 /* Suspends, then gives the exchange away; only the loop posts, so a queue that is not full stays
  * so. */
 static enum MHD_Result hand_over(struct http_exchange *x, struct MHD_Connection *connection,
                                  enum exchange_phase phase, void (*fn)(void *arg, bool stopping))
 {
-    if (workers_full(x->server->workers)) {
+    struct workers *pool = pool_of(x, phase);
+    if (workers_full(pool)) {
         problem_reply(x, fail_as(E_UNAVAILABLE, "overloaded",
                                  "too many requests are waiting: try again in a second"));
         return MHD_YES;
@@ -190,8 +197,7 @@ static enum MHD_Result hand_over(struct http_exchange *x, struct MHD_Connection 
     x->phase = phase;
     x->connection = connection;
     MHD_suspend_connection(connection);
-    if (!workers_post(x->server->workers, fn,
-                      x)) /* stopping between the two: run it here, refused */
+    if (!workers_post(pool, fn, x)) /* stopping between the two: run it here, refused */
         fn(x, true);
     return MHD_YES;
 }
@@ -377,10 +383,10 @@ static err check_options(const struct http_options *o)
     for (const struct route *const *table = o->tables; *table; table++)
         for (const struct route *row = *table; row->path; row++) {
             assert(!row->idempotent ||
-                   (o->db && row->where == HTTP_WORKER && row->scope != SCOPE_NONE));
+                   (o->db && row->where != HTTP_INLINE && row->scope != SCOPE_NONE));
             assert(row->scope == SCOPE_NONE || o->authenticate);
             assert(!row->upgrade || (!row->idempotent && row->body_max == 0));
-            assert(!row->upload || (row->where == HTTP_WORKER && row->body_max == 0));
+            assert(!row->upload || (row->where != HTTP_INLINE && row->body_max == 0));
         }
     if ((o->tls_cert_pem != NULL) != (o->tls_key_pem != NULL))
         return fail(E_INVALID, "TLS needs both a certificate and a key");
@@ -436,6 +442,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *server)
 static void server_free(struct http_server *server)
 {
     workers_free(server->workers);
+    workers_free(server->long_workers);
     idempotency_free(server->idempotency);
     buckets_free(server->buckets);
     pthread_cond_destroy(&server->pulse_stop);
@@ -460,6 +467,8 @@ err http_start(const struct http_options *options, struct http_server **out)
     cond_init(&server->pulse_stop);
     cond_init(&server->upgraded_fewer);
     server->workers = workers_new("http-", server->options.workers, server->options.queue_max);
+    server->long_workers =
+        workers_new("http-long-", server->options.workers, server->options.queue_max);
     server->idempotency = idempotency_new(options->db);
     server->buckets = buckets_new();
     server->daemon = start_daemon(server);
@@ -496,9 +505,10 @@ void http_stop(struct http_server *server, int64_t grace_ms)
     upgrades_end(server);
     pthread_join(server->pulse, NULL);
     wait_for_exchanges(server, grace_ms);
-    workers_free(
-        server->workers); /* afterwards nothing is suspended: the library insists on that */
-    server->workers = NULL;
+    workers_free(server->workers);
+    workers_free(server->long_workers);
+    /* Now nothing is suspended: the library insists on that. */
+    server->workers = server->long_workers = NULL;
     upgrades_wait(server); /* the library insists on that, too */
     wait_for_exchanges(server, FLUSH_MS);
     MHD_stop_daemon(server->daemon);

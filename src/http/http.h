@@ -38,7 +38,8 @@ enum http_scope {
 
 enum http_where {
     HTTP_WORKER,
-    HTTP_INLINE
+    HTTP_INLINE,
+    HTTP_LONG
 };
 
 #define HTTP_PARAMS_MAX 4
@@ -205,8 +206,8 @@ struct http_options {
     const struct clock *clock;
     struct db *db; /* idempotency rows; NULL only if no route is idempotent */
     unsigned char cursor_key[32];
-    unsigned workers;    /* 0 = 8 */
-    unsigned queue_max;  /* requests waiting for a worker; 0 = 1024; beyond it 503 + Retry-After */
+    unsigned workers;    /* 0 = 8; as many for HTTP_LONG */
+    unsigned queue_max;  /* requests waiting for either; 0 = 1024; beyond it 503 + Retry-After */
     uint64_t upload_max; /* bytes of one upload; 0 = 1 GiB */
     size_t bodies_max;   /* bytes of request bodies held at once; 0 = 256 MiB; beyond it 503 */
     unsigned connections_max; /* 0 = 20000 */

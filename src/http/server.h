@@ -12,7 +12,7 @@ struct http_server {
     unsigned magic;
     struct http_options options;
     struct MHD_Daemon *daemon;
-    struct workers *workers;
+    struct workers *workers, *long_workers;
     struct idempotency *idempotency;
     struct buckets *buckets;
     size_t body_bytes; /* held by all exchanges; loop thread only */

@@ -65,6 +65,8 @@ static err quick(struct ctx *ctx)
 static const struct route table[] = {
     {GET, "/slow", slow, .scope = SCOPE_NONE},
     {GET, "/quick", quick, .scope = SCOPE_NONE, .where = HTTP_INLINE},
+    {GET, "/long", slow, .scope = SCOPE_NONE, .where = HTTP_LONG},
+    {GET, "/usual", quick, .scope = SCOPE_NONE},
     {POST, "/v1/things", quick, .scope = SCOPE_READ, .body_max = 1 * MB},
     {0},
 };
@@ -157,6 +159,25 @@ static void a_full_queue_is_503_and_the_loop_still_answers(void **state)
     assert_int_equal(counts[200], 5);
     for (int i = 0; i < 8; i++)
         raw_close(&clients[i]);
+    http_stop(server, RAW_WAIT_MS);
+}
+
+static void long_requests_leave_the_workers_to_others(void **state)
+{
+    (void)state;
+    start_server(1, 10);
+    struct raw_client clients[3];
+    for (int i = 0; i < 3; i++) /* one runs, two wait for it */
+        clients[i] = say("GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+    wait_for_gate(1);
+    struct raw_client other = say("GET /usual HTTP/1.1\r\nHost: x\r\n\r\n");
+    expect_status(&other, 200);
+    raw_close(&other);
+    open_gate();
+    for (int i = 0; i < 3; i++) {
+        expect_status(&clients[i], 200);
+        raw_close(&clients[i]);
+    }
     http_stop(server, RAW_WAIT_MS);
 }
 
@@ -397,6 +418,7 @@ int main(void)
     cond_init(&gate_changed);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_queue_is_503_and_the_loop_still_answers),
+        cmocka_unit_test(long_requests_leave_the_workers_to_others),
         cmocka_unit_test(stopping_lets_requests_finish),
         cmocka_unit_test(stopping_without_grace_does_not_hang),
         cmocka_unit_test(nobody_is_let_in_with_a_body_before_a_key),
