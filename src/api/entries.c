@@ -5,6 +5,8 @@
 #include "session/history.h"
 #include "session/manager.h"
 
+#define PAGE_BYTES_MAX (16 * MB) /* of lines; a page of longer ones has fewer */
+
 void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX])
 {
     *out_at = json_get_int(row, "position", 0);
@@ -12,7 +14,7 @@ void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX
 }
 
 /* from=POSITION begins a list there; a cursor goes on from where its page ended. */
-err session_position_query(struct ctx *ctx, struct history_query *out)
+static err session_position_query(struct ctx *ctx, struct history_query *out)
 {
     struct str from = ctx_query(ctx, "from");
     uint64_t position = 0;
@@ -31,15 +33,26 @@ err session_position_query(struct ctx *ctx, struct history_query *out)
     return 0;
 }
 
+err session_position_page(struct ctx *ctx, const char *session, json_t **out)
+{
+    struct history_query query;
+    bool cut = false;
+    TRY(session_position_query(ctx, &query));
+    query.bytes_max = PAGE_BYTES_MAX;
+    query.out_cut = &cut;
+    TRY(history_entries(session_manager_logs_dir(ctx->service->sessions), ctx->tenant, session,
+                        &query, out));
+    if (cut) /* the last row says that there is more, as in a full page */
+        ctx->page.limit = (uint32_t)json_array_size(*out) - 1;
+    return 0;
+}
+
 static err entries_list(struct ctx *ctx)
 {
     struct session_row row;
-    TRY(ctx_session(ctx, &row));
-    struct history_query query;
-    TRY(session_position_query(ctx, &query));
     json_t *list = NULL;
-    TRY(history_entries(session_manager_logs_dir(ctx->service->sessions), ctx->tenant, row.id,
-                        &query, &list));
+    TRY(ctx_session(ctx, &row));
+    TRY(session_position_page(ctx, row.id, &list));
     return reply_page(ctx, list, session_position_key);
 }
 

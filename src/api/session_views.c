@@ -13,6 +13,7 @@
 
 #define PREVIEW_BYTES 200
 #define LEAF_PAGE 64
+#define LEAF_BYTES (4 * MB)
 
 static const char *logs_dir(const struct ctx *ctx)
 {
@@ -79,7 +80,8 @@ static json_t *node_of(const json_t *row, const char *leaf)
 /* The last of Pi's entries is where the conversation stands. */
 static err find_leaf(struct ctx *ctx, const char *session, char out[ID_MAX])
 {
-    struct history_query q = {.limit = LEAF_PAGE};
+    bool cut = false;
+    struct history_query q = {.limit = LEAF_PAGE, .bytes_max = LEAF_BYTES, .out_cut = &cut};
     for (out[0] = 0;;) {
         json_t *found = NULL;
         TRY(history_entries(logs_dir(ctx), ctx->tenant, session, &q, &found));
@@ -96,7 +98,7 @@ static err find_leaf(struct ctx *ctx, const char *session, char out[ID_MAX])
             }
             q.after = json_get_int(row, "position", 0);
         }
-        if (json_array_size(rows) < LEAF_PAGE)
+        if (json_array_size(rows) < LEAF_PAGE && !cut)
             return 0;
         q.has_after = true;
     }
@@ -106,12 +108,10 @@ static err tree_list(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    struct history_query query;
-    TRY(session_position_query(ctx, &query));
     char leaf[ID_MAX];
     TRY(find_leaf(ctx, row.id, leaf));
     json_t *found = NULL;
-    TRY(history_entries(logs_dir(ctx), ctx->tenant, row.id, &query, &found));
+    TRY(session_position_page(ctx, row.id, &found));
     AUTO_JSON rows = found;
     json_t *nodes = json_array();
     size_t i;

@@ -13,9 +13,9 @@ struct service;
    tenant's and deleted ones. Blocks for the database. */
 err ctx_session(struct ctx *ctx, struct session_row *out);
 
-/* Lists by position in the log: what the request asks for, one row more than the page, and the key
-   of its rows. */
-err session_position_query(struct ctx *ctx, struct history_query *out);
+/* Lists by position in the log: the rows that the request asks for and one more, for reply_page
+   (fewer where lines are long), and the key of a row. */
+err session_position_page(struct ctx *ctx, const char *session, json_t **out);
 void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX]);
 /* A new session's row, id and all, from ctx->json as a create has it; not inserted yet. Problems of
    fields that lead nowhere are in the reply. Inside db_write. */

@@ -200,42 +200,66 @@ err history_events(const char *logs_dir, const char *tenant, const char *session
 }
 
 /* Entries of a page, unread: of a long log all but the last few are never parsed. `lines` is a ring
-   of at most `limit`, the oldest at `first`. */
+   of `limit` slots, the oldest at `first`. */
 struct entry_scan {
     const struct history_query *q;
     const char *path;
     struct log_place place;
     struct buf *lines;
-    size_t n, first;
+    size_t n, first, bytes;
     int64_t last_position; /* of the newest in the ring */
+    bool cut;
 };
+#define LINE_KEPT_MAX ((size_t)64 << 10) /* memory that a slot keeps for its next line */
+
+static struct buf *entry_line(const struct entry_scan *s, size_t i)
+{
+    return &s->lines[(s->first + i) % s->q->limit];
+}
+
+static void drop_first(struct entry_scan *s)
+{
+    struct buf *line = entry_line(s, 0);
+    s->bytes -= line->n;
+    buf_clear(line);
+    if (line->cap > LINE_KEPT_MAX)
+        buf_done(line);
+    s->first = (s->first + 1) % s->q->limit;
+    s->n--;
+}
+
+static bool is_too_much(const struct entry_scan *s, size_t more)
+{
+    return s->q->bytes_max && s->n >= 2 && s->bytes + more > s->q->bytes_max;
+}
 
 static bool scan_entry_line(void *arg, int64_t number, struct str line)
 {
     struct entry_scan *s = arg;
+    const struct history_query *q = s->q;
     int64_t position = number + 1;
     log_index_pass(s->path, LOG_BY_NUMBER, &s->place, line);
-    bool ascending = s->q->ascending;
-    if (s->q->has_after && ascending && position <= s->q->after)
+    if (q->has_after && q->ascending && position <= q->after)
         return true;
-    if (s->q->limit == 0 || (s->q->has_after && !ascending && position >= s->q->after))
+    if (q->limit == 0 || (q->has_after && !q->ascending && position >= q->after))
         return false;
-    if (s->n < s->q->limit)
-        s->n++;
-    else if (ascending)
+    if (q->ascending && (s->n == q->limit || is_too_much(s, line.n))) {
+        s->cut = s->n < q->limit;
         return false;
-    else
-        s->first = (s->first + 1) % s->n;
-    struct buf *slot = &s->lines[(s->first + s->n - 1) % s->q->limit];
-    buf_clear(slot);
-    buf_add_str(slot, line);
+    }
+    if (s->n == q->limit)
+        drop_first(s);
+    for (; is_too_much(s, line.n); s->cut = true)
+        drop_first(s);
+    buf_add_str(entry_line(s, s->n++), line);
+    s->bytes += line.n;
     s->last_position = position;
     return true;
 }
 
 static json_t *read_entry(const struct entry_scan *s, size_t i)
 {
-    struct str line = buf_str(&s->lines[(s->first + i) % s->q->limit]);
+    struct str line = buf_str(entry_line(s, i));
     json_t *entry = NULL;
     if (json_read_log(line, &entry)) /* shown as it is, so that a damaged line can be found */
         entry = json_pack("{s:s, s:o}", "type", "unreadable", "raw", json_str(line));
@@ -261,6 +285,8 @@ err history_entries(const char *logs_dir, const char *tenant, const char *sessio
         *out = json_array();
         for (size_t i = 0; i < s.n; i++)
             json_array_append_new(*out, read_entry(&s, q->ascending ? i : s.n - 1 - i));
+        if (q->out_cut)
+            *q->out_cut = s.cut;
     }
     for (size_t i = 0; i < q->limit; i++)
         buf_done(&s.lines[i]);

@@ -12,6 +12,10 @@ struct history_query {
     bool ascending;
     uint32_t limit;   /* rows wanted */
     const char *type; /* events: only this type; NULL = all */
+    /* Entries: a page whose lines have more bytes ends early, after two rows at the soonest; 0 =
+       none does. *out_cut (or NULL) says that one did. */
+    size_t bytes_max;
+    bool *out_cut;
 };
 /* New array of events with processedAt filled in (R17, R21), in the order asked for. */
 err history_events(const char *logs_dir, const char *tenant, const char *session,

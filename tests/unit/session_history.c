@@ -199,6 +199,35 @@ static void an_entry_is_the_line_as_it_stands(void **state)
     json_decref(rows);
 }
 
+static void a_page_of_long_entries_ends_early(void **state)
+{
+    struct fixture *f = *state;
+    static const char line[] = "{\"type\":\"x\",\"n\":1}";
+    add(f, HEADER);
+    for (size_t i = 0; i < 8; i++)
+        add(f, line);
+    const size_t three = 3 * strlen(line), one = 1;
+    bool cut;
+    static const struct {
+        bool ascending, tiny;
+        int64_t after;
+        const char *page;
+        bool cut;
+    } cases[] = {
+        {true, false, 1, "2 3 4", true},  {true, false, 6, "7 8 9", false},
+        {true, true, 1, "2 3", true},     {false, false, 10, "9 8 7", true},
+        {false, false, 5, "4 3 2", true}, {false, true, 5, "4 3", true},
+        {true, false, 8, "9", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct history_query q =
+            Q(.ascending = cases[i].ascending, AFTER(cases[i].after), .limit = 6,
+              .bytes_max = cases[i].tiny ? one : three, .out_cut = &cut);
+        assert_string_equal(entries(f, q), cases[i].page);
+        assert_int_equal(cut, cases[i].cut);
+    }
+}
+
 /* CASE 24. */
 static void a_damaged_line_is_shown_and_hides_nothing(void **state)
 {
@@ -344,6 +373,8 @@ int main(void)
         TEST(events_come_in_pages),
         TEST(entries_come_in_pages),
         TEST(an_entry_is_the_line_as_it_stands),
+        TEST(a_page_of_long_entries_ends_early),
+        TEST(a_page_of_long_entries_ends_early),
         TEST(a_damaged_line_is_shown_and_hides_nothing),
         TEST(a_later_line_says_when_an_event_was_processed),
         TEST(a_fork_knows_when_copied_events_were_processed),
