@@ -76,11 +76,8 @@ static void shell_free(void *arg)
 static void *run(void *arg)
 {
     struct shell *s = arg;
-    const struct relay_options options = {.clock = s->clock,
-                                          .opening_ms = OPENING_MS,
-                                          .idle_ms = IDLE_MS,
-                                          .linger_ms =
-                                              http_upgraded_keeps_sent(s->client) ? 0 : LINGER_MS};
+    const struct relay_options options = {
+        .clock = s->clock, .opening_ms = OPENING_MS, .idle_ms = IDLE_MS, .linger_ms = LINGER_MS};
     log_bind(NULL, s->session);
     err e =
         relay_run(http_upgraded_fd(s->client), http_upgraded_early(s->client), s->hands, &options);

@@ -184,11 +184,9 @@ struct http_takeover {
 err reply_upgrade(struct ctx *ctx, struct http_takeover takeover);
 /* For poll, recv and send (never block: MSG_DONTWAIT). It hangs up when the server stops. */
 int http_upgraded_fd(const struct http_upgraded *u);
-/* Whether what was sent still arrives after http_upgraded_close. If not, let the client be the
-   first to leave. */
-bool http_upgraded_keeps_sent(const struct http_upgraded *u);
 struct str http_upgraded_early(const struct http_upgraded *u); /* what came with the request */
-/* Gives the connection back; every upgraded one must be, soon after it hung up. */
+/* Gives the connection back; every upgraded one must be, soon after it hung up. Let the client be
+   the first to leave: what it has not read yet may be lost if it still sends meanwhile. */
 void http_upgraded_close(struct http_upgraded *take_u);
 
 struct http_auth { /* what a bearer token turned out to be */

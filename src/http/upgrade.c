@@ -2,9 +2,11 @@
    handler's own thread, until it gives them back. The exchange lives as long. */
 #include "http/server.h"
 
+#include "base/fd.h"
 #include "base/mem.h"
 #include "http/exchange.h"
 
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <sys/socket.h>
 
@@ -89,21 +91,16 @@ struct str http_upgraded_early(const struct http_upgraded *u)
     return buf_str(&u->early);
 }
 
-bool http_upgraded_keeps_sent(const struct http_upgraded *u)
+/* Through TLS the library carries bytes between two sockets, and having sent what there is it would
+   wait for the client to leave. A second descriptor of the client's socket, to make it look as if
+   it had; -1 if that is not needed, or cannot be had (then it is up to the client). */
+static int client_fd(const struct http_upgraded *u)
 {
-    return u->server->options.tls_cert_pem != NULL;
-}
-
-/* Through TLS the library carries bytes between two sockets. Having sent what there is, it would
-   wait for the client to leave: as far as it can see, now it has. */
-static void hang_up(struct http_upgraded *u)
-{
-    if (!http_upgraded_keeps_sent(u))
-        return;
+    if (u->server->options.tls_cert_pem == NULL)
+        return -1;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(u->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info)
-        shutdown(info->connect_fd, SHUT_RD);
+    return info ? fcntl(info->connect_fd, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
 void http_upgraded_close(struct http_upgraded *u)
@@ -117,8 +114,12 @@ void http_upgraded_close(struct http_upgraded *u)
         server->upgraded = u->next;
     if (u->next)
         u->next->prev = u->prev;
-    hang_up(u);
+    int client = client_fd(u);
     MHD_upgrade_action(u->handle, MHD_UPGRADE_ACTION_CLOSE);
+    /* Only now: while the library still reads, an end makes it drop what it has not sent yet. */
+    if (client >= 0)
+        shutdown(client, SHUT_RD);
+    fd_close(&client);
     pthread_cond_broadcast(&server->upgraded_fewer);
     buf_done(&u->early);
     u->magic = 0;

@@ -1,14 +1,12 @@
 /* The life of the server: overload, stopping with work under way, authentication before the body,
  * TLS. */
 #include "http_raw.h"
+#include "http_tls.h"
 
 #include "base/lock.h"
 #include "http/workers.h"
 
 #include <curl/curl.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 static uint16_t port;
 static struct http_server *server;
@@ -322,47 +320,6 @@ static void the_pool_is_bounded_and_cleans_up(void **state)
 
 /* ---- TLS ---- */
 
-static char *pem_of(int (*write)(BIO *, const void *), const void *object)
-{
-    BIO *b = BIO_new(BIO_s_mem());
-    assert_int_equal(write(b, object), 1);
-    char *p;
-    long n = BIO_get_mem_data(b, &p);
-    char *text = strndup(p, (size_t)n);
-    BIO_free(b);
-    return text;
-}
-
-static int write_key(BIO *b, const void *key)
-{
-    return PEM_write_bio_PrivateKey(b, key, NULL, NULL, 0, NULL, NULL);
-}
-
-static int write_certificate(BIO *b, const void *certificate)
-{
-    return PEM_write_bio_X509(b, certificate);
-}
-
-static void make_certificate(char **out_cert, char **out_key)
-{
-    EVP_PKEY *key = EVP_EC_gen("P-256");
-    X509 *x = X509_new();
-    X509_set_version(x, 2);
-    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
-    X509_gmtime_adj(X509_getm_notBefore(x), -3600);
-    X509_gmtime_adj(X509_getm_notAfter(x), 24 * 3600);
-    X509_set_pubkey(x, key);
-    X509_NAME *name = X509_get_subject_name(x);
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, (const unsigned char *)"localhost", -1, -1,
-                               0);
-    X509_set_issuer_name(x, name);
-    assert_true(X509_sign(x, key, EVP_sha256()) > 0);
-    *out_cert = pem_of(write_certificate, x);
-    *out_key = pem_of(write_key, key);
-    X509_free(x);
-    EVP_PKEY_free(key);
-}
-
 static size_t collect(char *p, size_t size, size_t n, void *out)
 {
     buf_add(out, p, size * n);
@@ -374,7 +331,7 @@ static void tls_works_with_a_key_and_a_certificate(void **state)
     (void)state;
     reset_gate();
     char *cert, *key;
-    make_certificate(&cert, &key);
+    tls_make_certificate(&cert, &key);
     struct http_options o = {.listen_fd = raw_listen(&port),
                              .tables = tables,
                              .clock = clock_real(),
