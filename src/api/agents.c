@@ -408,8 +408,9 @@ ROUTES(agents,
         .body_max = BODY_MAX},
        {GET, "/v1/agents", agents_list, .scope = SCOPE_READ, .list = true,
         .query = "name metadata includeArchived"},
-       {GET, "/v1/agents/:id", agents_get, .scope = SCOPE_READ},
+       {GET, "/v1/agents/:id", agents_get, .scope = SCOPE_READ, .where = HTTP_POINT_READ},
        {PATCH, "/v1/agents/:id", agents_update, .scope = SCOPE_WRITE, .body_max = BODY_MAX},
        {POST, "/v1/agents/:id/archive", agents_archive, .scope = SCOPE_WRITE, .idempotent = true},
        {GET, "/v1/agents/:id/versions", agents_versions, .scope = SCOPE_READ, .list = true},
-       {GET, "/v1/agents/:id/versions/:version", agents_version, .scope = SCOPE_READ}, )
+       {GET, "/v1/agents/:id/versions/:version", agents_version, .scope = SCOPE_READ,
+        .where = HTTP_POINT_READ}, )

@@ -92,7 +92,7 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     TRY(session_fill(ctx, c, &row));
     memcpy(row.id, s->session, sizeof row.id);
     TRY(session_insert(c, &row));
-    return reply_json(ctx, 201, session_json(ctx->service, &row));
+    return reply_session(ctx, 201, &row);
 }
 
 /* The log first: a row whose log is missing would be a session that forgot everything. */

@@ -39,11 +39,14 @@ static err store(struct ctx *ctx, struct db_conn *c, void *arg)
     struct session_update u = {.sandbox_state = f->row.sandbox_state};
     TRY(session_apply(c, ctx->tenant, f->row.id, &u, f->row.created_at_ms));
     f->stored = true;
-    json_t *j = session_json(ctx->service, &f->row);
-    json_object_set_new(j, "forkedFrom",
-                        json_pack("{s:s, s:s, s:s}", "sessionId", f->from, "entryId", f->entry,
-                                  "filesFrom", f->files_from));
-    return reply_json(ctx, 201, j);
+    AUTO_BUF text = {0};
+    session_write(ctx->service, &f->row, &text);
+    json_text_raw(&text, "forkedFrom", "{");
+    json_text_str(&text, "sessionId", f->from);
+    json_text_str(&text, "entryId", f->entry);
+    json_text_str(&text, "filesFrom", f->files_from);
+    buf_add_c(&text, "}}");
+    return reply_json_text(ctx, 201, buf_str(&text));
 }
 
 /* The same agent, environment, vaults and budget; nothing used yet (R28). */

@@ -66,7 +66,7 @@ static err sessions_update(struct ctx *ctx)
         TRY(session_change(ctx->service->sessions, ctx->tenant, row.id, change));
         TRY(ctx_session(ctx, &row));
     }
-    return reply_json(ctx, 200, session_json(ctx->service, &row));
+    return reply_session(ctx, 200, &row);
 }
 
 ROUTES(session_update,

@@ -161,8 +161,9 @@ static err usage_get(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    AUTO_JSON session = session_row_json(&row);
-    return reply_json(ctx, 200, json_incref(json_object_get(session, "usage")));
+    AUTO_BUF text = {0};
+    session_usage_write(&row.usage, &text);
+    return reply_json_text(ctx, 200, buf_str(&text));
 }
 
 ROUTES(session_views,

@@ -113,18 +113,26 @@ static bool wants_disk_limit(const struct session_row *row)
     return json_get_int(json_object_get(environment, "resources"), "diskMiB", 0) > 0;
 }
 
-json_t *session_json(const struct service *service, const struct session_row *row)
+void session_write(const struct service *service, const struct session_row *row, struct buf *out)
 {
-    json_t *j = session_row_json(row);
     const struct sandbox_caps *caps = &service->config.caps;
     bool enforced = caps->limit_memory && caps->limit_cpu && caps->limit_pids &&
                     (caps->limit_disk || !wants_disk_limit(row));
-    json_object_set_new(j, "sandbox",
-                        json_pack("{s:s, s:b, s:s, s:s}", "provider", service->config.provider,
-                                  "ownKernel", caps->own_kernel, "limits",
-                                  enforced ? "enforced" : "none", "state",
-                                  row->sandbox_state ? row->sandbox_state : "none"));
-    return j;
+    session_row_write(row, out);
+    json_text_raw(out, "sandbox", "{");
+    json_text_str(out, "provider", service->config.provider);
+    json_text_bool(out, "ownKernel", caps->own_kernel);
+    json_text_str(out, "limits", enforced ? "enforced" : "none");
+    json_text_str(out, "state", row->sandbox_state ? row->sandbox_state : "none");
+    buf_add_char(out, '}');
+}
+
+err reply_session(struct ctx *ctx, int status, const struct session_row *row)
+{
+    AUTO_BUF text = {0};
+    session_write(ctx->service, row, &text);
+    buf_add_char(&text, '}');
+    return reply_json_text(ctx, status, buf_str(&text));
 }
 
 /* Creating */
@@ -269,7 +277,7 @@ static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
     TRY(session_fill(ctx, c, &row));
     TRY(session_insert(c, &row));
     TRY(session_note_request(c, row.tenant, row.id, ctx->request_id));
-    return reply_json(ctx, 201, session_json(ctx->service, &row));
+    return reply_session(ctx, 201, &row);
 }
 
 static err read_environment(struct db_conn *c, void *arg)
@@ -320,7 +328,7 @@ static err sessions_get(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
-    return reply_json(ctx, 200, session_json(ctx->service, &row));
+    return reply_session(ctx, 200, &row);
 }
 
 /* NUL-terminated; NULL when the filter is absent. */
@@ -347,10 +355,17 @@ static err list_in(struct db_conn *c, void *arg)
     struct session_row *rows = NULL;
     size_t n = 0;
     TRY(session_list(c, ctx->arena, ctx->tenant, &wanted, &rows, &n));
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, session_json(ctx->service, &rows[i]));
-    return reply_page(ctx, list, row_key_of_created);
+    size_t shown = n < ctx->page.limit ? n : ctx->page.limit;
+    AUTO_BUF list = {0};
+    for (size_t i = 0; i < shown; i++) {
+        buf_add_c(&list, i ? "," : "[");
+        session_write(ctx->service, &rows[i], &list);
+        buf_add_char(&list, '}');
+    }
+    buf_add_c(&list, shown ? "]" : "[]");
+    const struct session_row *next_to = n > shown ? &rows[shown - 1] : NULL;
+    return reply_page_text(ctx, buf_str(&list), next_to != NULL,
+                           next_to ? next_to->created_at_ms : 0, next_to ? next_to->id : "");
 }
 
 static err check_status(struct ctx *ctx)
@@ -387,5 +402,5 @@ ROUTES(sessions,
         .body_max = 512 * KB},
        {GET, "/v1/sessions", sessions_list, .scope = SCOPE_READ, .list = true,
         .query = "status agentId environmentId requestId"},
-       {GET, "/v1/sessions/:id", sessions_get, .scope = SCOPE_READ},
+       {GET, "/v1/sessions/:id", sessions_get, .scope = SCOPE_READ, .where = HTTP_POINT_READ},
        {DELETE, "/v1/sessions/:id", sessions_delete, .scope = SCOPE_WRITE, .query = "purge"}, )

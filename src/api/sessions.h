@@ -21,7 +21,8 @@ void session_position_key(const json_t *row, int64_t *out_at, char out_id[ID_MAX
    fields that lead nowhere are in the reply. Inside db_write. */
 err session_fill(struct ctx *ctx, struct db_conn *c, struct session_row *out);
 
-/* The session as the API shows it; new reference. */
-json_t *session_json(const struct service *service, const struct session_row *row);
+/* The session as the API shows it, without the last brace; and as the whole reply. */
+void session_write(const struct service *service, const struct session_row *row, struct buf *out);
+err reply_session(struct ctx *ctx, int status, const struct session_row *row);
 
 #endif

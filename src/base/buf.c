@@ -50,10 +50,14 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    buf_reserve(b, 31); /* most fit, and are printed once */
+    size_t room = b->cap - b->n;
+    int n = vsnprintf(b->p + b->n, room, fmt, ap);
     assert(n >= 0);
-    buf_reserve(b, (size_t)n);
-    vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+    if ((size_t)n >= room) {
+        buf_reserve(b, (size_t)n);
+        vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+    }
     va_end(again);
     b->n += (size_t)n;
 }

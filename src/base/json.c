@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/json_scan.h"
 
+#include <inttypes.h>
+
 /* jansson's own limit is 2048; this walk keeps R13's without touching the library. */
 static bool too_deep(struct str text)
 {
@@ -242,4 +244,52 @@ void json_set_time(json_t *object, const char *key, int64_t wall_ms)
     char text[CLOCK_TEXT_MAX];
     json_object_set_new_nocheck(
         object, key, wall_ms < 0 ? json_null() : json_string_nocheck(clock_format(wall_ms, text)));
+}
+
+void json_text_key(struct buf *out, const char *key)
+{
+    if (out->n > 0 && out->p[out->n - 1] != '{')
+        buf_add_char(out, ',');
+    buf_add_char(out, '"');
+    buf_add_c(out, key);
+    buf_add(out, "\":", 2);
+}
+
+void json_text_raw(struct buf *out, const char *key, const char *json)
+{
+    json_text_key(out, key);
+    buf_add_c(out, json ? json : "null");
+}
+
+void json_text_str(struct buf *out, const char *key, const char *utf8)
+{
+    json_text_key(out, key);
+    if (utf8)
+        write_string(utf8, strlen(utf8), out);
+    else
+        buf_add(out, "null", 4);
+}
+
+void json_text_int(struct buf *out, const char *key, int64_t value)
+{
+    json_text_key(out, key);
+    buf_printf(out, "%" PRId64, value);
+}
+
+void json_text_real(struct buf *out, const char *key, double value)
+{
+    AUTO_JSON j = json_real(value);
+    json_text_key(out, key);
+    json_write(j, out);
+}
+
+void json_text_bool(struct buf *out, const char *key, bool value)
+{
+    json_text_raw(out, key, value ? "true" : "false");
+}
+
+void json_text_time(struct buf *out, const char *key, int64_t wall_ms)
+{
+    char text[CLOCK_TEXT_MAX];
+    json_text_str(out, key, wall_ms < 0 ? NULL : clock_format(wall_ms, text));
 }

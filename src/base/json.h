@@ -45,4 +45,15 @@ json_t *json_str(struct str value); /* new reference, same treatment */
 /* R16 time, or null when ms < 0. */
 void json_set_time(json_t *object, const char *key, int64_t wall_ms);
 
+/* An object written member by member, without a tree, for what is answered often: the bytes are
+   those of json_write. The caller writes the braces; `key` needs no escapes. */
+void json_text_key(struct buf *out, const char *key); /* the value is the caller's next */
+void json_text_str(struct buf *out, const char *key, const char *utf8); /* NULL: null */
+void json_text_int(struct buf *out, const char *key, int64_t value);
+void json_text_real(struct buf *out, const char *key, double value); /* finite */
+void json_text_bool(struct buf *out, const char *key, bool value);
+void json_text_time(struct buf *out, const char *key, int64_t wall_ms); /* as json_set_time */
+/* JSON that was written before, as it is; NULL: null. */
+void json_text_raw(struct buf *out, const char *key, const char *json);
+
 #endif

@@ -61,6 +61,11 @@ err db_write(struct db *db, db_fn fn, void *arg)
     return db->engine->write(db, fn, arg);
 }
 
+bool db_is_embedded(const struct db *db)
+{
+    return db->engine->embedded;
+}
+
 void db_get_stats(struct db *db, struct db_stats *out)
 {
     db->engine->stats(db, out);

@@ -9,6 +9,7 @@
 struct db_engine {
     const char *name;
     const char *scheme;                             /* how its URLs begin: "sqlite:" */
+    bool embedded;                                  /* db_is_embedded */
     err (*open)(const char *rest, struct db **out); /* rest: the URL behind the scheme */
     void (*close)(struct db *db);
     err (*read)(struct db *db, db_fn fn, void *arg);

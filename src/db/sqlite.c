@@ -328,6 +328,7 @@ static void sqlite_close(struct db *base)
 const struct db_engine db_sqlite = {
     .name = "sqlite",
     .scheme = "sqlite:",
+    .embedded = true,
     .open = sqlite_open,
     .close = sqlite_close,
     .read = sqlite_read,

@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "db/db.h"
 #include "http/bucket.h"
 #include "http/exchange.h"
 #include "http/server.h"
@@ -316,10 +317,16 @@ static enum MHD_Result take_body(struct http_exchange *x, struct MHD_Connection 
     return x->thrown_away <= THROW_AWAY_MAX ? MHD_YES : MHD_NO;
 }
 
+static bool runs_on_loop(const struct http_exchange *x)
+{
+    enum http_where where = x->ctx.route->where;
+    return where == HTTP_INLINE || (where == HTTP_POINT_READ && db_is_embedded(x->options->db));
+}
+
 /* The request is complete. */
 static enum MHD_Result run(struct http_exchange *x, struct MHD_Connection *connection)
 {
-    if (!x->reply.set && x->ctx.route->where == HTTP_INLINE)
+    if (!x->reply.set && runs_on_loop(x))
         exchange_run(x);
     if (!x->reply.set) {
         hand_over(x, connection, PHASE_RUN, on_worker_run);
@@ -384,6 +391,7 @@ static err check_options(const struct http_options *o)
         for (const struct route *row = *table; row->path; row++) {
             assert(!row->idempotent ||
                    (o->db && row->where != HTTP_INLINE && row->scope != SCOPE_NONE));
+            assert(row->where != HTTP_POINT_READ || (o->db && row->method == GET && !row->upgrade));
             assert(row->scope == SCOPE_NONE || o->authenticate);
             assert(!row->upgrade || (!row->idempotent && row->body_max == 0));
             assert(!row->upload || (row->where != HTTP_INLINE && row->body_max == 0));

@@ -5,7 +5,9 @@
 
    Threads: one loop thread owns all sockets; a route row says where its handler runs. HTTP_INLINE:
    on the loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain
-   blocking code. */
+   blocking code. HTTP_POINT_READ: reads one row by its key and nothing else; that takes less than
+   handing it over, so it runs on the loop where the database is in this process (db_is_embedded),
+   else on a worker. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 
@@ -39,7 +41,8 @@ enum http_scope {
 enum http_where {
     HTTP_WORKER,
     HTTP_INLINE,
-    HTTP_LONG
+    HTTP_LONG,
+    HTTP_POINT_READ
 };
 
 #define HTTP_PARAMS_MAX 4
@@ -126,6 +129,7 @@ uint64_t ctx_body_length(const struct ctx *ctx); /* Content-Length; 0 when it is
 
 /* Reply side: call exactly one, last. Each takes over the json reference. */
 err reply_json(struct ctx *ctx, int status, json_t *take_body);
+err reply_json_text(struct ctx *ctx, int status, struct str json); /* written already; copied */
 err reply_empty(struct ctx *ctx, int status);
 err reply_bytes(struct ctx *ctx, int status, const char *content_type, struct str body);
 void reply_header(struct ctx *ctx, const char *name, const char *value); /* before the above */
@@ -133,6 +137,9 @@ void reply_header(struct ctx *ctx, const char *name, const char *value); /* befo
    the sort key of the last item shown. Replies {data, nextCursor, hasMore}. */
 err reply_page(struct ctx *ctx, json_t *take_rows,
                void (*key_of)(const json_t *row, int64_t *out_at, char out_id[ID_MAX]));
+/* The same of an array that is written already, without the extra row, which `more` stands for. */
+err reply_page_text(struct ctx *ctx, struct str rows, bool more, int64_t last_at,
+                    const char *last_id);
 /* R10: one entry of `errors`, for each field that is wrong; path is like "/model/provider". The
    handler then returns fail(E_INVALID, …), whose text is the summary. */
 void problem_add(struct ctx *ctx, const char *path, const char *fmt, ...)

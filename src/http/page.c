@@ -132,23 +132,33 @@ err page_read(struct http_exchange *x)
     return cursor.p ? cursor_read(x, cursor) : 0;
 }
 
+err reply_page_text(struct ctx *ctx, struct str rows, bool more, int64_t last_at,
+                    const char *last_id)
+{
+    AUTO_BUF text = {0};
+    buf_reserve(&text, rows.n + HTTP_CURSOR_MAX);
+    buf_add_char(&text, '{');
+    json_text_key(&text, "data");
+    buf_add_str(&text, rows);
+    json_text_str(&text, "nextCursor", more ? cursor_write(ctx->exchange, last_at, last_id) : NULL);
+    json_text_bool(&text, "hasMore", more);
+    buf_add_char(&text, '}');
+    return reply_json_text(ctx, 200, buf_str(&text));
+}
+
 err reply_page(struct ctx *ctx, json_t *take_rows,
                void (*key_of)(const json_t *row, int64_t *out_at, char out_id[ID_MAX]))
 {
+    AUTO_JSON rows = take_rows;
     size_t limit = ctx->page.limit;
-    bool more = json_array_size(take_rows) > limit;
-    while (json_array_size(take_rows) > limit)
-        json_array_remove(take_rows, json_array_size(take_rows) - 1);
-    json_t *body = json_object();
-    json_t *next = json_null();
-    if (more) {
-        int64_t at = 0;
-        char id[ID_MAX] = "";
-        key_of(json_array_get(take_rows, limit - 1), &at, id);
-        next = json_string(cursor_write(ctx->exchange, at, id));
-    }
-    json_object_set_new(body, "data", take_rows);
-    json_object_set_new(body, "nextCursor", next);
-    json_object_set_new(body, "hasMore", json_boolean(more));
-    return reply_json(ctx, 200, body);
+    bool more = json_array_size(rows) > limit;
+    while (json_array_size(rows) > limit)
+        json_array_remove(rows, json_array_size(rows) - 1);
+    int64_t at = 0;
+    char id[ID_MAX] = "";
+    if (more)
+        key_of(json_array_get(rows, limit - 1), &at, id);
+    AUTO_BUF text = {0};
+    json_write(rows, &text);
+    return reply_page_text(ctx, buf_str(&text), more, at, id);
 }

@@ -113,6 +113,11 @@ err reply_json(struct ctx *ctx, int status, json_t *take_body)
     return 0;
 }
 
+err reply_json_text(struct ctx *ctx, int status, struct str json)
+{
+    return reply_bytes(ctx, status, "application/json", json);
+}
+
 err reply_empty(struct ctx *ctx, int status)
 {
     set_reply(ctx, status, NULL, (struct str){0});

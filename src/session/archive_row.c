@@ -21,6 +21,10 @@ static const struct {
     {"deleted_at", DB_INT},      {"resources", DB_TEXT},
 };
 
+/* They go into answers as they stand. */
+static const char *const json_columns[] = {"agent",     "environment", "metadata", "budget",
+                                           "vault_ids", "stop_reason", "resources"};
+
 static const char sql_read[] =
     "SELECT t.name, t.created_at, s.agent_id, s.agent_version, s.agent, s.environment_id,"
     " s.environment, s.title, s.metadata, s.budget, s.vault_ids, s.status, s.stop_reason,"
@@ -102,12 +106,25 @@ static struct db_value value_of(const json_t *object, const char *name, enum db_
     return kind == DB_REAL ? DB_R(json_number_value(v)) : DB_S(json_get_str(object, name));
 }
 
+static err check_json(const json_t *row)
+{
+    for (size_t i = 0; i < sizeof json_columns / sizeof *json_columns; i++) {
+        struct str text = json_get_str(row, json_columns[i]);
+        AUTO_JSON read = NULL;
+        if (text.p && json_read(text, &read) != 0)
+            return fail(E_INVALID, "the copy of a session's row is damaged: its %s is no JSON",
+                        json_columns[i]);
+    }
+    return 0;
+}
+
 err archive_row_write(struct db_conn *c, struct arena *a, const json_t *row)
 {
     const json_t *t = json_object_get(row, "tenant"), *s = json_object_get(row, "session");
     struct str tenant = json_get_str(t, "id"), id = json_get_str(s, "id");
     if (!id_valid(tenant, "tenant") || !id_valid(id, "sess"))
         return fail(E_INVALID, "the copy of a session's row names no session");
+    TRY(check_json(s));
     struct db_value *args = arena_alloc(a, (COLUMN_COUNT + 2) * sizeof *args);
     args[0] = DB_S(tenant);
     args[1] = DB_S(id);

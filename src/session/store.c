@@ -91,30 +91,57 @@ err session_note_request(struct db_conn *c, const char *tenant, const char *sess
     return db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(request_id), DB_C(session)), NULL);
 }
 
+/* What is asked for and nothing else, so that each filter has its index (migration 25). */
+struct list_query {
+    struct buf sql;
+    struct db_value args[8];
+    size_t n;
+};
+
+static void add_arg(struct list_query *q, const char *before, struct db_value value)
+{
+    q->args[q->n++] = value;
+    buf_printf(&q->sql, "%s$%zu", before, q->n);
+}
+
+/* CROSS JOIN: SQLite keeps its order, the few sessions of the request first. */
+static void list_query(struct list_query *q, const char *tenant, const struct session_filter *f)
+{
+    q->args[q->n++] = DB_C(tenant);
+    buf_add_c(&q->sql, "SELECT " COLUMNS " FROM ");
+    if (f->request_id)
+        add_arg(q,
+                "(SELECT session_id FROM session_requests WHERE tenant_id = $1 AND request_id = ",
+                DB_C(f->request_id));
+    buf_add_c(&q->sql, f->request_id ? ") AS asked CROSS JOIN sessions WHERE id = session_id AND"
+                                     : "sessions WHERE");
+    buf_add_c(&q->sql, " tenant_id = $1 AND deleted_at IS NULL");
+    if (f->status)
+        add_arg(q, " AND status = ", DB_C(f->status));
+    if (f->agent_id)
+        add_arg(q, " AND agent_id = ", DB_C(f->agent_id));
+    if (f->environment_id)
+        add_arg(q, " AND environment_id = ", DB_C(f->environment_id));
+    if (f->has_after) {
+        add_arg(q, f->ascending ? " AND (created_at, id) > (" : " AND (created_at, id) < (",
+                DB_I(f->after_at_ms));
+        add_arg(q, ", ", DB_C(f->after_id));
+        buf_add_char(&q->sql, ')');
+    }
+    add_arg(q,
+            f->ascending ? " ORDER BY created_at, id LIMIT "
+                         : " ORDER BY created_at DESC, id DESC LIMIT ",
+            DB_I(f->limit));
+}
+
 err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                  const struct session_filter *f, struct session_row **out, size_t *out_n)
 {
-    static const char head[] = "SELECT " COLUMNS " FROM sessions WHERE tenant_id = $1"
-                               " AND deleted_at IS NULL"
-                               " AND ($2 = '' OR status = $2) AND ($3 = '' OR agent_id = $3)"
-                               " AND ($4 = '' OR environment_id = $4)"
-                               " AND ($8 = '' OR id IN (SELECT session_id FROM session_requests"
-                               " WHERE tenant_id = $1 AND request_id = $8))";
-    static const char newest[] = " AND (created_at < $5 OR (created_at = $5 AND id < $6))"
-                                 " ORDER BY created_at DESC, id DESC LIMIT $7";
-    static const char oldest[] = " AND (created_at > $5 OR (created_at = $5 AND id > $6))"
-                                 " ORDER BY created_at, id LIMIT $7";
-    const char *sql = arena_printf(a, "%s%s", head, f->ascending ? oldest : newest);
-    int64_t edge = f->ascending ? -1 : INT64_MAX;
+    struct list_query q = {0};
     struct db_rows *r;
-    TRY(db_query(c, sql,
-                 DB_ARGS(DB_C(tenant), DB_C(f->status ? f->status : ""),
-                         DB_C(f->agent_id ? f->agent_id : ""),
-                         DB_C(f->environment_id ? f->environment_id : ""),
-                         DB_I(f->has_after ? f->after_at_ms : edge),
-                         DB_C(f->has_after ? f->after_id : ""), DB_I(f->limit),
-                         DB_C(f->request_id ? f->request_id : "")),
-                 &r));
+    list_query(&q, tenant, f);
+    AUTO_BUF sql = q.sql;
+    TRY(db_query(c, sql.p, q.args, q.n, &r));
     struct session_row *rows = arena_alloc(a, (f->limit + 1u) * sizeof *rows);
     size_t n = 0;
     while (n < f->limit && db_next(r))
@@ -125,54 +152,54 @@ err session_list(struct db_conn *c, struct arena *a, const char *tenant,
     return 0;
 }
 
-static void set_parsed(json_t *object, const char *key, const char *text)
+void session_usage_write(const struct session_usage *u, struct buf *out)
 {
-    json_t *value = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL) : NULL;
-    json_object_set_new(object, key, value ? value : json_null());
-}
-
-static json_t *usage_json(const struct session_usage *u)
-{
-    json_t *j = json_pack("{s:I, s:I, s:I, s:I, s:f}", "inputTokens", (json_int_t)u->input_tokens,
-                          "outputTokens", (json_int_t)u->output_tokens, "cacheReadInputTokens",
-                          (json_int_t)u->cache_read_tokens, "cacheCreationInputTokens",
-                          (json_int_t)u->cache_creation_tokens, "costUsd", u->cost_usd);
+    buf_add_char(out, '{');
+    json_text_int(out, "inputTokens", u->input_tokens);
+    json_text_int(out, "outputTokens", u->output_tokens);
+    json_text_int(out, "cacheReadInputTokens", u->cache_read_tokens);
+    json_text_int(out, "cacheCreationInputTokens", u->cache_creation_tokens);
+    json_text_real(out, "costUsd", u->cost_usd);
     if (u->estimated)
-        json_object_set_new(j, "estimated", json_true());
-    return j;
+        json_text_bool(out, "estimated", true);
+    buf_add_char(out, '}');
 }
 
 /* Where the objects lie is nobody's business outside. */
-static json_t *resources_json(const char *text)
+static void write_resources(const char *text, struct buf *out)
 {
-    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    AUTO_JSON list = text ? json_loads(text, 0, NULL) : NULL;
     size_t i;
     json_t *one;
     json_array_foreach(list, i, one) json_object_del(one, "key");
-    return list ? list : json_array();
+    json_text_key(out, "resources");
+    if (list)
+        json_write(list, out);
+    else
+        buf_add(out, "[]", 2);
 }
 
-json_t *session_row_json(const struct session_row *row)
+void session_row_write(const struct session_row *row, struct buf *out)
 {
-    json_t *j = json_object();
-    json_object_set_new(j, "id", json_string(row->id));
-    json_object_set_new(j, "type", json_string("session"));
-    json_object_set_new(j, "status", json_string(row->status));
-    set_parsed(j, "stopReason", row->stop_reason_json);
-    json_object_set_new(j, "title", row->title ? json_string(row->title) : json_null());
-    set_parsed(j, "agent", row->agent_json);
-    json_object_set_new(j, "agentId", json_string(row->agent_id));
-    json_object_set_new(j, "agentVersion", json_integer(row->agent_version));
-    json_object_set_new(j, "environmentId", json_string(row->environment_id));
-    set_parsed(j, "metadata", row->metadata_json);
-    set_parsed(j, "budget", row->budget_json);
-    set_parsed(j, "vaultIds", row->vault_ids_json);
-    json_object_set_new(j, "resources", resources_json(row->resources_json));
-    json_object_set_new(j, "usage", usage_json(&row->usage));
-    json_set_time(j, "createdAt", row->created_at_ms);
-    json_set_time(j, "updatedAt", row->updated_at_ms);
-    json_set_time(j, "lastActivityAt", row->last_activity_ms);
-    return j;
+    buf_add_char(out, '{');
+    json_text_str(out, "id", row->id);
+    json_text_str(out, "type", "session");
+    json_text_str(out, "status", row->status);
+    json_text_raw(out, "stopReason", row->stop_reason_json);
+    json_text_str(out, "title", row->title);
+    json_text_raw(out, "agent", row->agent_json);
+    json_text_str(out, "agentId", row->agent_id);
+    json_text_int(out, "agentVersion", row->agent_version);
+    json_text_str(out, "environmentId", row->environment_id);
+    json_text_raw(out, "metadata", row->metadata_json);
+    json_text_raw(out, "budget", row->budget_json);
+    json_text_raw(out, "vaultIds", row->vault_ids_json);
+    write_resources(row->resources_json, out);
+    json_text_key(out, "usage");
+    session_usage_write(&row->usage, out);
+    json_text_time(out, "createdAt", row->created_at_ms);
+    json_text_time(out, "updatedAt", row->updated_at_ms);
+    json_text_time(out, "lastActivityAt", row->last_activity_ms);
 }
 
 err session_change_row(struct db_conn *c, const char *tenant, const char *id, const json_t *change,
@@ -324,8 +351,9 @@ err sessions_unfinished(struct db_conn *c, struct arena *a, struct session_ref *
 {
     static const char sql[] =
         "SELECT tenant_id, id FROM sessions WHERE deleted_at IS NULL"
-        " AND (status IN ('running', 'rescheduling') OR EXISTS (SELECT 1 FROM inbox"
-        " WHERE inbox.tenant_id = sessions.tenant_id AND inbox.session_id = sessions.id))";
+        " AND status IN ('running', 'rescheduling')"
+        " UNION SELECT s.tenant_id, s.id FROM inbox i JOIN sessions s"
+        " ON s.tenant_id = i.tenant_id AND s.id = i.session_id WHERE s.deleted_at IS NULL";
     return read_refs(c, a, sql, out, out_n);
 }
 

@@ -55,8 +55,10 @@ struct session_filter {
 /* Rows in (created_at, id) order, newest first unless ascending; *out is an arena array. */
 err session_list(struct db_conn *c, struct arena *a, const char *tenant,
                  const struct session_filter *filter, struct session_row **out, size_t *out_n);
-/* The row as the API shows it, without config-dependent sandbox fields (the caller adds them). */
-json_t *session_row_json(const struct session_row *row);
+/* The row as the API shows it, without its last brace: the caller adds what depends on the
+   configuration. What is JSON in the row is written as it stands there, not read. */
+void session_row_write(const struct session_row *row, struct buf *out);
+void session_usage_write(const struct session_usage *u, struct buf *out); /* a whole object */
 /* change: any of title (string or null), metadata (object), budget (object or null); agent_json
  * NULL = unchanged. */
 err session_change_row(struct db_conn *c, const char *tenant, const char *id, const json_t *change,

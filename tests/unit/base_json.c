@@ -67,6 +67,41 @@ static void every_kind_is_written_as_jansson_writes_it(void **state)
     }
 }
 
+static void a_text_written_by_members_is_that_of_the_tree(void **state)
+{
+    (void)state;
+    static const double reals[] = {0, -0.0, 0.25, 1.0 / 3, 1e300, 12};
+    static const int64_t numbers[] = {0, -1, 42, INT64_MAX, INT64_MIN};
+    AUTO_JSON tree = json_pack("{s:s, s:n, s:[i], s:n, s:b, s:b}", "s", "a\n\"\xc3\xa9", "none",
+                               "raw", 1, "noraw", "yes", 1, "no", 0);
+    AUTO_BUF text = {0};
+    buf_add_char(&text, '{');
+    json_text_str(&text, "s", "a\n\"\xc3\xa9");
+    json_text_str(&text, "none", NULL);
+    json_text_raw(&text, "raw", "[1]");
+    json_text_raw(&text, "noraw", NULL);
+    json_text_bool(&text, "yes", true);
+    json_text_bool(&text, "no", false);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        char key[] = {'i', (char)('0' + i), 0};
+        json_text_int(&text, key, numbers[i]);
+        json_object_set_new(tree, key, json_integer(numbers[i]));
+    }
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
+        char key[] = {'r', (char)('0' + i), 0};
+        json_text_real(&text, key, reals[i]);
+        json_object_set_new(tree, key, json_real(reals[i]));
+    }
+    json_text_time(&text, "t", 1796040000123);
+    json_text_time(&text, "never", -1);
+    json_set_time(tree, "t", 1796040000123);
+    json_set_time(tree, "never", -1);
+    buf_add_char(&text, '}');
+    AUTO_BUF whole = {0};
+    json_write(tree, &whole);
+    assert_string_equal(text.p, whole.p);
+}
+
 static void nothing_is_written_of_nothing(void **state)
 {
     (void)state;
@@ -80,6 +115,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_is_written_as_jansson_writes_it),
         cmocka_unit_test(every_kind_is_written_as_jansson_writes_it),
+        cmocka_unit_test(a_text_written_by_members_is_that_of_the_tree),
         cmocka_unit_test(nothing_is_written_of_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -373,6 +373,30 @@ static void an_older_copy_does_not_replace_a_row(void **state)
     assert_string_equal(text, "the title idle 0");
 }
 
+static err damaged_copy(struct db_conn *c, void *arg)
+{
+    AUTO_ARENA a = arena_new();
+    AUTO_JSON row = NULL;
+    TRY(archive_row_read(c, TENANT, SESSION, &row));
+    json_t *session = json_object_get(row, "session");
+    json_object_set_new(session, arg, json_string("{\"half\":"));
+    json_object_set_new(session, "updated_at", json_integer(9000));
+    return archive_row_write(c, a, row);
+}
+
+/* Else every list that shows it would be no JSON. */
+static void a_damaged_copy_is_not_brought_back(void **state)
+{
+    struct fixture *f = *state;
+    static char *const names[] = {"agent",     "environment", "metadata", "budget",
+                                  "vault_ids", "stop_reason", "resources"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_int_equal(db_write(f->at.db, damaged_copy, names[i]), E_INVALID);
+        assert_non_null(strstr(err_text(), names[i]));
+    }
+    assert_int_equal(db_write(f->at.db, damaged_copy, "title"), 0);
+}
+
 static err compare_columns(struct db_conn *c, void *arg)
 {
     struct buf *missing = arg;
@@ -415,6 +439,7 @@ int main(void)
         TEST(what_is_on_disk_is_not_touched),
         TEST(a_lost_database_comes_back_with_newer_rows_on_top),
         TEST(an_older_copy_does_not_replace_a_row),
+        TEST(a_damaged_copy_is_not_brought_back),
         TEST(every_column_of_a_session_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

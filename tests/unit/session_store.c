@@ -1,6 +1,6 @@
 /* src/session/store.c on a real database. Writes run on the database's thread, so a step only
    returns what it got; asserts stand in the tests. */
-#include "session/store.h"
+#include "session/store.c"
 
 #include "base/mem.h"
 
@@ -319,6 +319,63 @@ static void a_list_can_be_narrowed(void **state)
     assert_string_equal(LIST(f, .limit = 9, .environment_id = "env_2"), "");
 }
 
+/* How SQLite goes about a list, one step a line. */
+static err step_plan(struct db_conn *c, struct step *s)
+{
+    struct list_query q = {0};
+    list_query(&q, s->tenant, s->filter);
+    AUTO_BUF sql = q.sql;
+    AUTO_BUF plan = {0};
+    struct db_rows *r;
+    TRY(db_query(c, arena_printf(s->f->a, "EXPLAIN QUERY PLAN %s", sql.p), q.args, q.n, &r));
+    while (db_next(r))
+        buf_printf(&plan, "%.*s\n", STR_ARG(db_str(r, 3)));
+    s->text = arena_strdup(s->f->a, plan.p);
+    return db_rows_done(r);
+}
+
+static void assert_plan(struct fixture *f, struct session_filter filter, const char *plan)
+{
+    for (int from_start = 0; from_start < 2; from_start++) {
+        for (int ascending = 0; ascending < 2; ascending++) {
+            filter.ascending = ascending;
+            filter.has_after = !from_start;
+            filter.after_id = "sess_1";
+            struct step s = {.run = step_plan, .tenant = TENANT, .filter = &filter};
+            assert_int_equal(in_read(f, &s), 0);
+            const char *range = from_start ? "" : " AND (created_at,id)";
+            const char *sign = from_start ? "" : ascending ? ">(?,?)" : "<(?,?)";
+            assert_string_equal(s.text, arena_printf(f->a, "SEARCH sessions USING INDEX %s%s%s)\n",
+                                                     plan, range, sign));
+        }
+    }
+}
+
+/* One step: from where the page begins, in its order, without a sort. */
+static void no_list_reads_what_it_does_not_show(void **state)
+{
+    struct fixture *f = *state;
+    assert_plan(f, (struct session_filter){0}, "sessions_by_age (tenant_id=?");
+    assert_plan(f, (struct session_filter){.status = "idle"},
+                "sessions_by_status (status=? AND tenant_id=?");
+    assert_plan(f, (struct session_filter){.agent_id = "agent_1"},
+                "sessions_by_agent (tenant_id=? AND agent_id=?");
+    assert_plan(f, (struct session_filter){.environment_id = "env_1"},
+                "sessions_by_environment (tenant_id=? AND environment_id=?");
+}
+
+static void a_list_by_request_reads_the_sessions_of_the_request(void **state)
+{
+    struct session_filter filter = {.request_id = "req_1"};
+    struct step s = {.run = step_plan, .tenant = TENANT, .filter = &filter};
+    assert_int_equal(in_read(*state, &s), 0);
+    assert_string_equal(s.text,
+                        "SEARCH session_requests USING COVERING INDEX "
+                        "sqlite_autoindex_session_requests_1 (tenant_id=? AND request_id=?)\n"
+                        "SEARCH sessions USING INDEX sqlite_autoindex_sessions_1 (tenant_id=? AND "
+                        "id=?)\nUSE TEMP B-TREE FOR ORDER BY\n");
+}
+
 static void an_update_changes_what_it_names(void **state)
 {
     struct fixture *f = *state;
@@ -353,7 +410,12 @@ static void a_row_is_shown_as_json(void **state)
     apply(f, "sess_1",
           (struct session_update){.stop_reason_json = "{\"type\":\"end_turn\"}", .usage = &usage});
     struct session_row row = find(f, "sess_1");
-    AUTO_JSON j = session_row_json(&row);
+    AUTO_BUF text = {0};
+    session_row_write(&row, &text);
+    buf_add_char(&text, '}');
+    json_t *read = NULL;
+    assert_int_equal(json_read(buf_str(&text), &read), 0);
+    AUTO_JSON j = read;
     assert_string_equal(json_get_c(j, "id"), "sess_1");
     assert_string_equal(json_get_c(j, "createdAt"), "2026-11-30T12:00:00.000Z");
     assert_string_equal(json_get_c(json_object_get(j, "stopReason"), "type"), "end_turn");
@@ -565,6 +627,8 @@ int main(void)
         TEST(a_deleted_session_is_gone_with_its_inbox),
         TEST(sessions_are_listed_in_pages),
         TEST(a_list_can_be_narrowed),
+        TEST(no_list_reads_what_it_does_not_show),
+        TEST(a_list_by_request_reads_the_sessions_of_the_request),
         TEST(an_update_changes_what_it_names),
         TEST(a_row_is_shown_as_json),
         TEST(posts_wait_in_order),

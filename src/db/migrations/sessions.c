@@ -66,6 +66,19 @@ const struct migration migrations_sessions[] = {
      " PRIMARY KEY (tenant_id, request_id, session_id),"
      " FOREIGN KEY (tenant_id, session_id) REFERENCES sessions (tenant_id, id) ON DELETE "
      "CASCADE);"},
+    /* A list begins where its page begins and reads no row that it does not show, whatever it is
+       narrowed to. status comes first for those who ask across tenants. */
+    {25, "sessions_lists",
+     "DROP INDEX sessions_by_age;"
+     "DROP INDEX sessions_by_status;"
+     "CREATE INDEX sessions_by_age ON sessions (tenant_id, created_at, id)"
+     " WHERE deleted_at IS NULL;"
+     "CREATE INDEX sessions_by_agent ON sessions (tenant_id, agent_id, created_at, id)"
+     " WHERE deleted_at IS NULL;"
+     "CREATE INDEX sessions_by_environment ON sessions (tenant_id, environment_id, created_at, id)"
+     " WHERE deleted_at IS NULL;"
+     "CREATE INDEX sessions_by_status ON sessions (status, tenant_id, created_at, id)"
+     " WHERE deleted_at IS NULL;"},
     /* How many sandboxes a tenant has running. */
     {29, "sessions_running",
      "CREATE INDEX sessions_running ON sessions (tenant_id) WHERE sandbox_state = 'running'"},
