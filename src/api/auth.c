@@ -100,9 +100,11 @@ void key_token_make(char *out)
 
 static bool all_base62(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (s.p[i] == 0 || strchr(base62, s.p[i]) == NULL)
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')))
             return false;
+    }
     return true;
 }
 

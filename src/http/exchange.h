@@ -69,13 +69,12 @@ struct http_exchange {
     struct http_reply reply;
     bool replayed_or_kept; /* R12: nothing is left to store */
     bool close_after;
+    bool streaming; /* the reply is a stream that is under way */
 };
 
 struct http_exchange *exchange_new(struct http_server *server, const struct http_options *options,
                                    struct str target);
 void exchange_free(struct http_exchange *x); /* NULL-safe */
-/* Gives back what only the request needed: a stream may last for days. */
-void exchange_slim(struct http_exchange *x);
 /* Forgets a reply set so far, so that another can be set. */
 void exchange_reset_reply(struct http_exchange *x);
 

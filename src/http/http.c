@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define SERVER_MAGIC 0x48545450u
-#define CONNECTION_BYTES (8 * KB) /* headers must fit; it is also what an idle stream costs */
+#define CONNECTION_BYTES (7680) /* headers must fit; nine tenths of what an idle stream costs */
 #define CONNECTION_GROWTH_BYTES 1024
 #define UPLOAD_PIECE_BYTES (256 * KB)
 #define UPLOAD_DEFAULT ((uint64_t)1 << 30)
@@ -52,34 +52,48 @@ struct buckets *http_buckets(struct http_server *server)
 
 /* ---- requests ---- */
 
-static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
+void server_begin_one(struct http_server *server)
 {
-    (void)connection;
-    struct http_server *server = arg;
-    struct http_exchange *x = exchange_new(server, &server->options, str_of(target));
-    AUTO_LOCK(&server->exchanges_lock);
-    server->exchanges++;
-    return x;
+    AUTO_LOCK(&server->replying_lock);
+    server->replying++;
 }
 
-static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
-                         enum MHD_RequestTerminationCode code)
+void server_end_one(struct http_server *server)
 {
-    (void)connection;
-    (void)code;
-    struct http_server *server = arg;
-    struct http_exchange *x = *state;
-    if (x == NULL)
-        return;
-    *state = NULL;
+    AUTO_LOCK(&server->replying_lock);
+    server->replying--;
+    pthread_cond_broadcast(&server->replying_fewer);
+}
+
+static void end_exchange(struct http_exchange *x)
+{
+    struct http_server *server = x->server;
     if (x->phase == PHASE_REPLY)
         log_debug("%s %.*s %d %lld ms", x->method_name, STR_ARG(x->path), x->reply.status,
                   (long long)(clock_monotonic_ms(x->options->clock) - x->began_ms));
     server->body_bytes -= x->body.n;
     exchange_free(x);
-    AUTO_LOCK(&server->exchanges_lock);
-    server->exchanges--;
-    pthread_cond_broadcast(&server->exchanges_fewer);
+    server_end_one(server);
+}
+
+static void *on_target(void *arg, const char *target, struct MHD_Connection *connection)
+{
+    (void)connection;
+    struct http_server *server = arg;
+    server_begin_one(server);
+    return exchange_new(server, &server->options, str_of(target));
+}
+
+static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code)
+{
+    (void)arg;
+    (void)connection;
+    (void)code;
+    struct http_exchange *x = *state;
+    *state = NULL;
+    if (x) /* a stream goes on without */
+        end_exchange(x);
 }
 
 struct field_list {
@@ -166,12 +180,10 @@ static enum MHD_Result send_reply(struct http_exchange *x, struct MHD_Connection
     struct MHD_Response *r = make_response(x);
     if (r == NULL)
         return MHD_NO;
-    bool slim = x->reply.stream && !x->ctx.upload;
+    x->streaming = x->reply.stream != NULL;
     x->reply.stream = NULL; /* the response frees it */
     enum MHD_Result ok = MHD_queue_response(connection, (unsigned)x->reply.status, r);
     MHD_destroy_response(r);
-    if (slim)
-        exchange_slim(x);
     return ok;
 }
 
@@ -336,15 +348,9 @@ static enum MHD_Result run(struct http_exchange *x, struct MHD_Connection *conne
     return send_reply(x, connection);
 }
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
-                                  const char *method, const char *version, const char *data,
-                                  size_t *data_n, void **state)
+static enum MHD_Result go_on(struct http_exchange *x, struct MHD_Connection *connection,
+                             const char *method, const char *data, size_t *data_n)
 {
-    (void)arg;
-    (void)url;
-    (void)version;
-    struct http_exchange *x = *state;
-    CHECK(x, EXCHANGE_MAGIC);
     if (x->phase == PHASE_HEADERS)
         return begin(x, connection, method);
     if (x->phase == PHASE_AUTH) { /* woken by the worker; called like the first time */
@@ -365,6 +371,23 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
         return run(x, connection);
     assert(x->phase == PHASE_RUN);
     return send_reply(x, connection);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *data,
+                                  size_t *data_n, void **state)
+{
+    (void)arg;
+    (void)url;
+    (void)version;
+    struct http_exchange *x = *state;
+    CHECK(x, EXCHANGE_MAGIC);
+    enum MHD_Result ok = go_on(x, connection, method, data, data_n);
+    if (ok == MHD_YES && x->streaming && !x->ctx.upload) {
+        *state = NULL; /* a stream may last for days and needs nothing of its request */
+        end_exchange(x);
+    }
+    return ok;
 }
 
 /* ---- start and stop ---- */
@@ -455,9 +478,9 @@ static void server_free(struct http_server *server)
     buckets_free(server->buckets);
     pthread_cond_destroy(&server->pulse_stop);
     pthread_cond_destroy(&server->upgraded_fewer);
-    pthread_cond_destroy(&server->exchanges_fewer);
+    pthread_cond_destroy(&server->replying_fewer);
     pthread_mutex_destroy(&server->streams_lock);
-    pthread_mutex_destroy(&server->exchanges_lock);
+    pthread_mutex_destroy(&server->replying_lock);
     server->magic = 0;
     mem_free(server);
 }
@@ -469,9 +492,9 @@ err http_start(const struct http_options *options, struct http_server **out)
     server->magic = SERVER_MAGIC;
     server->options = *options;
     fill_defaults(&server->options);
-    pthread_mutex_init(&server->exchanges_lock, NULL);
+    pthread_mutex_init(&server->replying_lock, NULL);
     pthread_mutex_init(&server->streams_lock, NULL);
-    cond_init(&server->exchanges_fewer);
+    cond_init(&server->replying_fewer);
     cond_init(&server->pulse_stop);
     cond_init(&server->upgraded_fewer);
     server->workers = workers_new("http-", server->options.workers, server->options.queue_max);
@@ -491,15 +514,15 @@ err http_start(const struct http_options *options, struct http_server **out)
     return 0;
 }
 
-static void wait_for_exchanges(struct http_server *server, int64_t grace_ms)
+static void wait_for_replies(struct http_server *server, int64_t grace_ms)
 {
     int64_t until = clock_monotonic_ms(clock_real()) + grace_ms;
-    AUTO_LOCK(&server->exchanges_lock);
-    while (server->exchanges > 0) {
+    AUTO_LOCK(&server->replying_lock);
+    while (server->replying > 0) {
         int64_t left = until - clock_monotonic_ms(clock_real());
         if (left <= 0)
             return;
-        cond_wait_ms(&server->exchanges_fewer, &server->exchanges_lock, left);
+        cond_wait_ms(&server->replying_fewer, &server->replying_lock, left);
     }
 }
 
@@ -512,13 +535,13 @@ void http_stop(struct http_server *server, int64_t grace_ms)
     streams_end(server);
     upgrades_end(server);
     pthread_join(server->pulse, NULL);
-    wait_for_exchanges(server, grace_ms);
+    wait_for_replies(server, grace_ms);
     workers_free(server->workers);
     workers_free(server->long_workers);
     /* Now nothing is suspended: the library insists on that. */
     server->workers = server->long_workers = NULL;
     upgrades_wait(server); /* the library insists on that, too */
-    wait_for_exchanges(server, FLUSH_MS);
+    wait_for_replies(server, FLUSH_MS);
     MHD_stop_daemon(server->daemon);
     server_free(server);
 }

@@ -5,7 +5,8 @@
 
    Threads: one loop thread owns all sockets; a route row says where its handler runs. HTTP_INLINE:
    on the loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain
-   blocking code. HTTP_POINT_READ: reads one row by its key and nothing else; that takes less than
+   blocking code. HTTP_LONG: likewise, for those that may take seconds and must not keep the others
+   waiting. HTTP_POINT_READ: reads one row by its key and nothing else; that takes less than
    handing it over, so it runs on the loop where the database is in this process (db_is_embedded),
    else on a worker. */
 #ifndef HTTP_HTTP_H

@@ -39,21 +39,6 @@ void exchange_free(struct http_exchange *x)
     mem_free(x);
 }
 
-void exchange_slim(struct http_exchange *x)
-{
-    CHECK(x, EXCHANGE_MAGIC);
-    json_decref(x->ctx.json);
-    json_decref(x->problems);
-    arena_free(x->ctx.arena);
-    x->ctx.json = x->problems = NULL;
-    x->ctx.arena = NULL;
-    x->fields = NULL;
-    x->field_count = 0;
-    x->method_name = "GET";
-    x->path = STR("(a stream)");
-    x->reply = (struct http_reply){.status = x->reply.status, .fields_end = &x->reply.fields};
-}
-
 void exchange_run(struct http_exchange *x)
 {
     log_bind(x->ctx.request_id, NULL);

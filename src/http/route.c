@@ -122,7 +122,7 @@ static bool matches(const char *pattern, const struct route_path *path,
     size_t param = 0, i = 0;
     const char *p = pattern;
     while (*p == '/') {
-        size_t n = strcspn(++p, "/");
+        p++;
         if (i == path->count)
             return false;
         struct str segment = path->segments[i++];
@@ -130,12 +130,14 @@ static bool matches(const char *pattern, const struct route_path *path,
             if (segment.n == 0 || param == HTTP_PARAMS_MAX)
                 return false;
             params[param++] = segment;
-        } else if (!str_eq(segment, (struct str){p, n})) {
+            p += strcspn(p, "/");
+        } else if (strncmp(p, segment.n ? segment.p : "", segment.n) == 0) {
+            p += segment.n;
+        } else {
             return false;
         }
-        p += n;
     }
-    return i == path->count;
+    return *p == 0 && i == path->count;
 }
 
 static bool has_params(const char *pattern)

@@ -17,9 +17,9 @@ struct http_server {
     struct buckets *buckets;
     size_t body_bytes; /* held by all exchanges; loop thread only */
     pthread_t pulse;
-    pthread_mutex_t exchanges_lock; /* guards exchanges */
-    pthread_cond_t exchanges_fewer;
-    unsigned exchanges;
+    pthread_mutex_t replying_lock; /* guards replying */
+    pthread_cond_t replying_fewer;
+    unsigned replying;            /* exchanges and streams, which outlive theirs */
     pthread_mutex_t streams_lock; /* guards what follows */
     pthread_cond_t pulse_stop;
     struct http_stream *streams;
@@ -27,6 +27,10 @@ struct http_server {
     pthread_cond_t upgraded_fewer;
     bool stopping;
 };
+
+/* http.c: counts an exchange or a stream, for which a stop waits. */
+void server_begin_one(struct http_server *server);
+void server_end_one(struct http_server *server);
 
 /* stream.c */
 /* Which frees the stream; NULL: no memory, and the stream is still the caller's. */

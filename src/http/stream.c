@@ -11,6 +11,7 @@
 
 #define STREAM_MAGIC 0x5354524du
 #define STREAM_BLOCK_BYTES 1024
+#define EVENTS_BLOCK_BYTES 128 /* used for HTTP/1.0 only, but there all the time */
 #define SIZED_BLOCK_BYTES (32 * KB)
 
 static const char heartbeat[] = ": hb\n\n";
@@ -39,6 +40,7 @@ struct http_stream *http_stream_new(struct http_exchange *x, struct http_source 
     s->source = source;
     s->heartbeats = heartbeats;
     pthread_mutex_init(&s->stream_lock, NULL);
+    server_begin_one(server);
     AUTO_LOCK(&server->streams_lock);
     s->ended = server->stopping;
     s->next = server->streams;
@@ -62,11 +64,13 @@ static void unlink_stream(struct http_stream *s)
 void http_stream_free(struct http_stream *s)
 {
     CHECK(s, STREAM_MAGIC);
+    struct http_server *server = s->server;
     unlink_stream(s);
     s->source.closed(s->source.state);
     pthread_mutex_destroy(&s->stream_lock);
     s->magic = 0;
     mem_free(s);
+    server_end_one(server);
 }
 
 static void on_stream_freed(void *arg)
@@ -179,9 +183,10 @@ void *streams_pulse(void *arg)
 
 struct MHD_Response *stream_response(struct http_stream *s, bool sized, uint64_t size)
 {
+    size_t block = s->heartbeats ? EVENTS_BLOCK_BYTES : STREAM_BLOCK_BYTES;
     return MHD_create_response_from_callback(sized ? size : MHD_SIZE_UNKNOWN,
-                                             sized ? SIZED_BLOCK_BYTES : STREAM_BLOCK_BYTES,
-                                             on_stream_read, s, on_stream_freed);
+                                             sized ? SIZED_BLOCK_BYTES : block, on_stream_read, s,
+                                             on_stream_freed);
 }
 
 /* Each gets its next read, now. */
