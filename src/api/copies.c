@@ -41,7 +41,7 @@ bool copies_exist(const struct copies *c)
 err copies_run(struct copies *c, const struct copyout_request *request,
                const struct copyout_sink *sink, struct copyout_summary *out)
 {
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     for (int attempt = 0;; attempt++) {
         TRY(sandboxes_start(c->sandboxes, c->tenant, c->session, c->environment, socket, &fresh));

@@ -97,7 +97,7 @@ static void begin(void *state, struct http_upgraded *u)
 /* A sandbox that died unnoticed is started again, once. */
 static err connect_hands(struct shell *s, const struct session_row *row)
 {
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     for (int attempt = 0;; attempt++) {
         TRY(sandboxes_start(s->sandboxes, row->tenant, row->id, row->environment_json, socket,

@@ -8,6 +8,8 @@
 
 #include <sys/types.h>
 
+#define SOCKET_PATH_MAX 108 /* of a unix socket, with its NUL (sockaddr_un.sun_path) */
+
 static inline int fd_take(int *fd) /* gives ownership away */
 {
     int v = *fd;

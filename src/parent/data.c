@@ -15,8 +15,8 @@
 #include "base/fd.h"
 #include "base/id.h"
 
-/* 107 bytes hold DATA + "/sandboxes/" + an id + "/agent.sock" */
-#define SHORT_MAX (107 - 11 - 32 - 11)
+/* A socket's path holds DATA + "/sandboxes/" + an id + "/agent.sock". */
+#define SHORT_MAX (SOCKET_PATH_MAX - 1 - 11 - 32 - 11)
 
 static const struct {
     const char *name;

@@ -16,7 +16,8 @@ struct maker_request {
     uint32_t grace_ms;
     uid_t socket_owner;
     uint32_t uid_base;
-    char dir[PATH_MAX], socket[108], runtime[PATH_MAX], images[PATH_MAX], sandboxes[PATH_MAX];
+    char dir[PATH_MAX], socket[SOCKET_PATH_MAX], runtime[PATH_MAX], images[PATH_MAX],
+        sandboxes[PATH_MAX];
     uint64_t memory_mib; /* for all sandboxes; 0: not counted */
     char packages[PACKAGES_TEXT_MAX], allow_images[PARENT_TEXT_MAX * 4]; /* IMAGE_PREPARE */
     bool allow_unenforced;

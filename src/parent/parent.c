@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
+#include "parent/child.h"
 #include "parent/credentials.h"
 #include "parent/hosts.h"
 #include "parent/makers.h"
@@ -22,12 +23,8 @@
 #include "parent/roles.h"
 #include "parent/vault_key.h"
 
-#define DRAIN_MS 10000  /* control finishes what it does */
-#define END_MS 2000     /* between TERM and KILL */
-#define HELLO_MS 60000  /* a role that says nothing is killed */
-#define STEADY_MS 30000 /* a role that lived this long is started again at once */
-#define BACKOFF_FIRST_MS 100
-#define BACKOFF_MAX_MS 10000
+#define DRAIN_MS 10000 /* control finishes what it does */
+#define END_MS 2000    /* between TERM and KILL */
 
 enum stage {
     RUNNING,
@@ -36,19 +33,9 @@ enum stage {
     KILLING
 };
 
-/* control or broker */
-struct child {
-    const char *name;
-    pid_t pid; /* 0: not running */
-    struct peer peer;
-    bool ready;                     /* said hello */
-    int64_t started_ms, restart_ms; /* restart_ms: when to start it, if not running */
-    unsigned failures;
-};
-
 struct parent {
     const struct parent_options *o;
-    char short_dir[108];
+    char short_dir[SOCKET_PATH_MAX];
     struct child broker, control;
     struct hosts hosts;
     struct makers *makers;
@@ -84,27 +71,6 @@ static void give_up(struct parent *p, err e)
     }
 }
 
-/* A child that cannot be written to is either gone (its exit is on its way) or stuck. */
-static void check_sent(struct child *c, err e)
-{
-    if (e == 0 || e == E_CLOSED)
-        return;
-    log_error("cannot talk to %s: %s; it is ended", c->name, err_text());
-    if (c->pid)
-        kill(c->pid, SIGKILL);
-}
-
-static void send_to(struct child *c, const struct parent_message *m, const int *fds, size_t n)
-{
-    check_sent(c, peer_send(&c->peer, m, fds, n));
-}
-
-static void reply_status(struct child *to, struct parent_message *m, err e)
-{
-    parent_message_outcome(m, e);
-    send_to(to, m, NULL, 0);
-}
-
 /* A new socket between control and broker, whenever one of them is new. */
 static void link_zones(struct parent *p)
 {
@@ -115,52 +81,26 @@ static void link_zones(struct parent *p)
         give_up(p, fail_errno("socketpair"));
         return;
     }
-    check_sent(&p->control, note_link(&p->control.peer, pair[0]));
-    check_sent(&p->broker, note_link(&p->broker.peer, pair[1]));
+    child_sent(&p->control, note_link(&p->control.peer, pair[0]));
+    child_sent(&p->broker, note_link(&p->broker.peer, pair[1]));
     fd_close(&pair[0]);
     fd_close(&pair[1]);
 }
 
 /* Starting control and broker */
 
-static err spawn_child(struct parent *p, struct child *c)
-{
-    AUTO_FD theirs = -1;
-    TRY(peer_open(&c->peer, &theirs));
-    bool control = c == &p->control;
-    struct role_bind binds[] = {
-        {.from = p->o->runtime_dir, .name = "runtime"},
-        {.from = p->o->data->path, .name = "data", .writable = true},
-        {.from = p->o->objects_dir, .name = "objects", .writable = true},
-    };
-    err e = role_spawn(&(struct role_start){.name = c->name,
-                                            .args = p->o->role_args,
-                                            .link = theirs,
-                                            .separate = p->o->separate,
-                                            .confined = true,
-                                            .uid = p->o->uid_base + (control ? 0 : 1),
-                                            .binds = binds,
-                                            .bind_count = !control            ? 1
-                                                          : p->o->objects_dir ? 3
-                                                                              : 2},
-                       &c->pid);
-    if (e)
-        peer_close(&c->peer);
-    return e;
-}
-
 /* What a new child must know first. */
 static void tell_beginnings(struct parent *p, struct child *c)
 {
     bool control = c == &p->control;
-    check_sent(c, note_config(&c->peer, p->o, p->short_dir, control));
+    child_sent(c, note_config(&c->peer, p->o, p->short_dir, control));
     if (control)
-        check_sent(c, note_listen(&c->peer, p->o));
+        child_sent(c, note_listen(&c->peer, p->o));
     for (size_t i = 0; control && i < p->key_count; i++)
-        check_sent(c, note_credential(&c->peer, &p->keys[i]));
+        child_sent(c, note_credential(&c->peer, &p->keys[i]));
     for (size_t i = 0; !control && i < HOSTS_MAX; i++) {
         if (p->hosts.slots[i].id)
-            check_sent(c, note_gateway(&c->peer, &p->hosts.slots[i], false));
+            child_sent(c, note_gateway(&c->peer, &p->hosts.slots[i], false));
     }
     link_zones(p);
 }
@@ -169,14 +109,14 @@ static void start_child(struct parent *p, struct child *c)
 {
     c->ready = false;
     c->started_ms = now_ms();
-    err e = spawn_child(p, c);
+    err e = child_spawn(c, p->o);
     if (e && !p->announced) {
         give_up(p, e);
         return;
     }
     if (e) {
         log_error("cannot start %s: %s; trying again", c->name, err_text());
-        c->restart_ms = now_ms() + BACKOFF_MAX_MS;
+        c->restart_ms = now_ms() + CHILD_BACKOFF_MAX_MS;
         return;
     }
     tell_beginnings(p, c);
@@ -205,14 +145,14 @@ static void on_start_host(struct parent *p, struct child *from, struct parent_me
     err e = p->stage == RUNNING ? hosts_start(&p->hosts, m->host.tenant, &host, &fd)
                                 : fail(E_UNAVAILABLE, "the service is stopping");
     if (e) {
-        reply_status(from, m, e);
+        child_reply(from, m, e);
         return;
     }
     /* Before control can tell the broker of sessions there. */
-    check_sent(&p->broker, note_gateway(&p->broker.peer, host, false));
+    child_sent(&p->broker, note_gateway(&p->broker.peer, host, false));
     m->status = 0;
     m->host.id = host->id;
-    send_to(from, m, &fd, 1);
+    child_send(from, m, &fd, 1);
 }
 
 static void on_bind_host(struct parent *p, struct child *from, struct parent_message *m)
@@ -221,13 +161,13 @@ static void on_bind_host(struct parent *p, struct child *from, struct parent_mes
     m->host.tenant[sizeof m->host.tenant - 1] = 0;
     err e = hosts_bind(&p->hosts, m->host.id, m->host.tenant, &host);
     if (!e)
-        check_sent(&p->broker, note_gateway(&p->broker.peer, host, true));
-    reply_status(from, m, e);
+        child_sent(&p->broker, note_gateway(&p->broker.peer, host, true));
+    child_reply(from, m, e);
 }
 
 static void on_stop_host(struct parent *p, struct child *from, struct parent_message *m)
 {
-    reply_status(from, m, hosts_stop(&p->hosts, m->host.id));
+    child_reply(from, m, hosts_stop(&p->hosts, m->host.id));
 }
 
 static void on_sandbox(struct parent *p, struct child *from, struct parent_message *m)
@@ -239,14 +179,14 @@ static void on_sandbox(struct parent *p, struct child *from, struct parent_messa
 static void sandbox_replied(void *arg, const struct parent_message *m)
 {
     struct parent *p = arg;
-    send_to(&p->control, m, NULL, 0);
+    child_send(&p->control, m, NULL, 0);
 }
 
 static void way_out_opened(void *arg, const struct parent_message *m, const int *fds, size_t n)
 {
     struct parent *p = arg;
     if (p->broker.pid)
-        send_to(&p->broker, m, fds, n);
+        child_send(&p->broker, m, fds, n);
 }
 
 static void on_open_credential(struct parent *p, struct child *from, struct parent_message *m)
@@ -257,7 +197,7 @@ static void on_open_credential(struct parent *p, struct child *from, struct pare
     err e = credentials_open(p->o->key, &m->credential, &reply->credential);
     if (e)
         log_warn("a credential could not be opened: %s", err_text());
-    reply_status(from, reply, e);
+    child_reply(from, reply, e);
     secret_wipe(reply, sizeof *reply);
     mem_free(reply);
 }
@@ -315,31 +255,10 @@ static void read_child(struct parent *p, struct child *c)
 
 /* Ends of children */
 
-static const char *describe_status(int status, char *out, size_t cap)
-{
-    if (WIFSIGNALED(status))
-        snprintf(out, cap, "killed by signal %d", WTERMSIG(status));
-    else
-        snprintf(out, cap, "exit status %d", WEXITSTATUS(status));
-    return out;
-}
-
-static int64_t backoff_ms(struct child *c, int64_t now)
-{
-    if (now - c->started_ms >= STEADY_MS)
-        c->failures = 0;
-    unsigned n = c->failures++;
-    if (n == 0)
-        return 0;
-    return n > 8                                          ? BACKOFF_MAX_MS
-           : BACKOFF_FIRST_MS << (n - 1) < BACKOFF_MAX_MS ? BACKOFF_FIRST_MS << (n - 1)
-                                                          : BACKOFF_MAX_MS;
-}
-
 static void child_exited(struct parent *p, struct child *c, int status)
 {
     char text[48];
-    describe_status(status, text, sizeof text);
+    child_status_text(status, text, sizeof text);
     c->pid = 0;
     peer_close(&c->peer);
     if (c == &p->control) {
@@ -356,7 +275,7 @@ static void child_exited(struct parent *p, struct child *c, int status)
                      c->name, text));
         return;
     }
-    int64_t now = now_ms(), wait = backoff_ms(c, now);
+    int64_t now = now_ms(), wait = child_backoff_ms(c, now);
     log_error("%s died (%s); starting it again in %d ms", c->name, text, (int)wait);
     c->restart_ms = now + wait;
     if (wait == 0)
@@ -377,9 +296,9 @@ static void reap(struct parent *p)
         } else if (pid == p->broker.pid) {
             child_exited(p, &p->broker, status);
         } else if (hosts_exited(&p->hosts, pid, &host)) {
-            log_info("host %u ended (%s)", host.id, describe_status(status, text, sizeof text));
-            check_sent(&p->control, note_host_exit(&p->control.peer, &host, status));
-            check_sent(&p->broker, note_host_exit(&p->broker.peer, &host, status));
+            log_info("host %u ended (%s)", host.id, child_status_text(status, text, sizeof text));
+            child_sent(&p->control, note_host_exit(&p->control.peer, &host, status));
+            child_sent(&p->broker, note_host_exit(&p->broker.peer, &host, status));
         } else {
             makers_exited(p->makers, pid, status, now_ms());
         }
@@ -420,7 +339,7 @@ static void on_stop_signal(struct parent *p, int sig)
     }
     set_stage(p, DRAINING, DRAIN_MS);
     if (p->control.pid)
-        check_sent(&p->control, note_stop(&p->control.peer));
+        child_sent(&p->control, note_stop(&p->control.peer));
 }
 
 static void advance_stage(struct parent *p)
@@ -467,9 +386,9 @@ static int64_t tend_child(struct parent *p, struct child *c, int64_t now)
     }
     if (c->pid == 0 || c->ready)
         return INT64_MAX;
-    if (now < c->started_ms + HELLO_MS)
-        return c->started_ms + HELLO_MS;
-    log_error("%s was not ready within %d s; it is ended", c->name, HELLO_MS / 1000);
+    if (now < c->started_ms + CHILD_HELLO_MS)
+        return c->started_ms + CHILD_HELLO_MS;
+    log_error("%s was not ready within %d s; it is ended", c->name, CHILD_HELLO_MS / 1000);
     kill(c->pid, SIGKILL);
     return INT64_MAX;
 }
@@ -585,7 +504,7 @@ err parent_run(const struct parent_options *options)
     struct parent p = {
         .o = options,
         .broker = {.name = "broker", .peer = {.fd = -1}},
-        .control = {.name = "control", .peer = {.fd = -1}},
+        .control = {.name = "control", .has_data = true, .peer = {.fd = -1}},
         .signals = -1,
     };
     TRY(data_short_path(options->data, p.short_dir, sizeof p.short_dir));
@@ -600,40 +519,5 @@ err parent_run(const struct parent_options *options)
     }
     mem_free(p.keys);
     fd_close(&p.signals);
-    return e;
-}
-
-static err wait_for_setup(struct peer *peer, pid_t pid, struct parent_message *out_reply)
-{
-    struct pollfd fd = {.fd = peer->fd, .events = POLLIN};
-    int n;
-    do
-        n = poll(&fd, 1, HELLO_MS);
-    while (n < 0 && errno == EINTR);
-    err e = n > 0 ? peer_receive(peer, out_reply)
-                  : fail(E_TIMEOUT, "setting up the database took more than %d s", HELLO_MS / 1000);
-    if (e == E_TIMEOUT)
-        kill(pid, SIGKILL);
-    struct err_slot slot;
-    err_save(&slot);
-    int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (e == E_CLOSED)
-        return fail(E_INTERNAL, "setting up the database failed; the reason is above");
-    if (e)
-        return err_restore(&slot);
-    return out_reply->status ? fail(out_reply->status, "%.*s", PARENT_TEXT_MAX - 1, out_reply->text)
-                             : 0;
-}
-
-err parent_setup(const struct parent_options *options, struct parent_message *out_reply)
-{
-    struct parent p = {.o = options, .control = {.name = "setup", .peer = {.fd = -1}}};
-    TRY(data_short_path(options->data, p.short_dir, sizeof p.short_dir));
-    TRY(spawn_child(&p, &p.control));
-    check_sent(&p.control, note_config(&p.control.peer, options, p.short_dir, true));
-    err e = wait_for_setup(&p.control.peer, p.control.pid, out_reply);
-    peer_close(&p.control.peer);
     return e;
 }

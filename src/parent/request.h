@@ -7,6 +7,7 @@
 #define PARENT_REQUEST_H
 
 #include "base/err.h"
+#include "base/fd.h"
 #include "base/id.h"
 #include "sandbox/packages.h"
 #include "sandbox/provider.h"
@@ -83,7 +84,7 @@ struct parent_host {
 struct parent_sandbox {
     struct sandbox_spec spec;
     uint32_t grace_ms;
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     char from[ID_MAX]; /* FORK */
     bool live;         /* reply to FORK */
 };

@@ -62,8 +62,9 @@ struct sandbox_caps {
 
 /* Where the parent lets it work. Absolute paths; the folders exist. */
 struct sandbox_place {
-    const char *dir;     /* this sandbox's own folder, DATA/sandboxes/<id> */
-    const char *socket;  /* the agent socket to create, <dir>/agent.sock or shorter (< 108 bytes) */
+    const char *dir; /* this sandbox's own folder, DATA/sandboxes/<id> */
+    const char
+        *socket; /* the agent socket to create, <dir>/agent.sock or shorter (SOCKET_PATH_MAX) */
     uid_t socket_owner;  /* control's uid */
     uint32_t uid_base;   /* first of the 65536 ids of this sandbox (root only) */
     const char *runtime; /* build/runtime: rg */

@@ -1,4 +1,4 @@
-/* The inside of the manager, shared by manager.c, live.c, effects.c and tools.c. */
+/* The inside of the manager, shared by manager.c, sweep.c, live.c, effects.c and tools.c. */
 #ifndef SESSION_LIVE_H
 #define SESSION_LIVE_H
 
@@ -107,8 +107,11 @@ struct message *message_new(enum message_kind kind, const struct turn_input *inp
 void message_free(struct message *msg);
 /* Puts it into the session's mailbox. The table lock is held. */
 void manager_put(struct session_manager *m, struct live *l, struct message *take_msg);
-/* The same for whoever knows only its id and does not hold the lock; dropped if the session is not
-   in memory. may_block: backpressure. */
+/* The same for whoever does not hold the lock. Loads the session if need be. */
+void manager_post(struct session_manager *m, const char *tenant, const char *session,
+                  struct message *take_msg);
+/* The same for whoever knows only its id; dropped if the session is not in memory. may_block:
+   backpressure. */
 void manager_post_live(struct session_manager *m, const char *session, struct message *take_msg,
                        bool may_block);
 void manager_post_input(struct session_manager *m, const char *session,

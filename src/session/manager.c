@@ -8,14 +8,12 @@
 #include "session/history.h"
 #include "session/live.h"
 #include "session/quota.h"
+#include "session/sweep.h"
 
 #include <stdio.h>
 
 #define UNLOAD_MS_DEFAULT 60000
 #define EXECUTORS_DEFAULT 8
-#define SWEEP_BUSY_MS 1000 /* while sandboxes run: idle timeouts are in seconds */
-#define RECONCILE_MS 60000 /* R35 */
-#define SWEEP_IDLE_MS 5000
 #define RETRY_MS 5000 /* after the disk or the database refused something */
 #define TIMER_IDLE_MS 30000
 #define WITHDRAW_WAIT_MS 10000
@@ -169,6 +167,12 @@ static void post(struct session_manager *m, const char *tenant, const char *sess
     message_free(msg);
 }
 
+void manager_post(struct session_manager *m, const char *tenant, const char *session,
+                  struct message *take_msg)
+{
+    post(m, tenant, session, take_msg, false);
+}
+
 void manager_post_live(struct session_manager *m, const char *session, struct message *take_msg,
                        bool may_block)
 {
@@ -260,7 +264,7 @@ static void *executor(void *arg)
     return NULL;
 }
 
-/* ---- timer: ticks, idle sandboxes, reconciliation ---- */
+/* ---- timer ---- */
 
 /* Posts ticks that are due; returns when the next one is (table_lock held). */
 static int64_t post_ticks(struct session_manager *m, int64_t now_ms)
@@ -279,31 +283,6 @@ static int64_t post_ticks(struct session_manager *m, int64_t now_ms)
     return next;
 }
 
-struct sweep {
-    struct arena *a;
-    int64_t now_ms;
-    struct session_ref *refs;
-    size_t n;
-};
-
-static err find_idle(struct db_conn *c, void *arg)
-{
-    struct sweep *s = arg;
-    return sessions_to_stop(c, s->a, s->now_ms, &s->refs, &s->n);
-}
-
-static void stop_idle_sandboxes(struct session_manager *m)
-{
-    AUTO_ARENA a = arena_new();
-    struct sweep s = {.a = a, .now_ms = clock_wall_ms(m->o.clock)};
-    if (db_read(m->o.db, find_idle, &s)) {
-        log_warn("cannot look for idle sandboxes: %s", err_text());
-        return;
-    }
-    for (size_t i = 0; i < s.n; i++)
-        post(m, s.refs[i].tenant, s.refs[i].id, message_new(MESSAGE_STOP_SANDBOX, NULL), false);
-}
-
 static void *timer(void *arg)
 {
     struct session_manager *m = arg;
@@ -312,117 +291,6 @@ static void *timer(void *arg)
         int64_t now = clock_wall_ms(m->o.clock);
         int64_t wait = post_ticks(m, now) - now;
         cond_wait_ms(&m->timer_cond, &m->table_lock, wait > 0 ? wait : 1); /* the next tick */
-    }
-    return NULL;
-}
-
-static err find_unfinished(struct db_conn *c, void *arg)
-{
-    struct sweep *s = arg;
-    return sessions_unfinished(c, s->a, &s->refs, &s->n);
-}
-
-/* Work of sessions that nobody runs: left by a previous process, or dropped because the disk or the
-   database refused. Harmless for a session that is running. */
-static err wake_unfinished(struct session_manager *m, size_t *out_n)
-{
-    AUTO_ARENA a = arena_new();
-    struct sweep s = {.a = a};
-    TRY(db_read(m->o.db, find_unfinished, &s));
-    for (size_t i = 0; i < s.n; i++)
-        session_wake(m, s.refs[i].tenant, s.refs[i].id);
-    *out_n = s.n;
-    return 0;
-}
-
-static void retry_unfinished(struct session_manager *m)
-{
-    size_t n;
-    if (wake_unfinished(m, &n))
-        log_warn("cannot look for unfinished sessions: %s", err_text());
-}
-
-struct forgetting {
-    const char *tenant, *session;
-};
-
-static err forget_row(struct db_conn *c, void *arg)
-{
-    struct forgetting *f = arg;
-    return session_forget(c, f->tenant, f->session);
-}
-
-/* The log, its copies, and last the row: without it nobody would know of the rest. */
-static err purge(struct session_manager *m, const char *tenant, const char *session)
-{
-    if (m->o.archive)
-        TRY(archive_purge(m->o.archive, tenant, session));
-    else
-        TRY(log_remove(m->logs_dir, tenant, session));
-    struct forgetting f = {tenant, session};
-    return db_write(m->o.db, forget_row, &f);
-}
-
-static err find_expired(struct db_conn *c, void *arg)
-{
-    struct sweep *s = arg;
-    return sessions_expired(c, s->a, s->now_ms, &s->refs, &s->n);
-}
-
-/* R29: deleted sessions whose time is over. */
-static void purge_expired(struct session_manager *m)
-{
-    AUTO_ARENA a = arena_new();
-    struct sweep s = {.a = a, .now_ms = clock_wall_ms(m->o.clock) - m->o.retention_ms};
-    if (db_read(m->o.db, find_expired, &s)) {
-        log_warn("cannot look for deleted sessions to purge: %s", err_text());
-        return;
-    }
-    for (size_t i = 0; i < s.n; i++)
-        if (purge(m, s.refs[i].tenant, s.refs[i].id))
-            log_warn("cannot purge the deleted session %s: %s", s.refs[i].id, err_text());
-}
-
-static void reconcile(struct session_manager *m)
-{
-    purge_expired(m);
-    retry_unfinished(m);
-    if (sandboxes_reconcile(m->sandboxes))
-        log_warn("cannot reconcile sandboxes: %s", err_text());
-    stop_idle_sandboxes(m);
-}
-
-/* With table_lock held. */
-static bool take_retry(struct session_manager *m, int64_t now_ms)
-{
-    bool due = m->retry_at_ms != 0 && now_ms >= m->retry_at_ms;
-    if (due)
-        m->retry_at_ms = 0;
-    return due;
-}
-
-static void *sweeper(void *arg)
-{
-    struct session_manager *m = arg;
-    int64_t next_ms = 0; /* the first at once: a crash may have left sandboxes behind */
-    AUTO_LOCK(&m->table_lock);
-    while (!m->stopping) {
-        int64_t now = clock_monotonic_ms(m->o.clock);
-        bool retry = take_retry(m, now);
-        pthread_mutex_unlock(&m->table_lock);
-        bool busy = sandboxes_running(m->sandboxes) > 0;
-        if (now >= next_ms) {
-            reconcile(m);
-            next_ms = now + RECONCILE_MS;
-        } else {
-            if (retry)
-                retry_unfinished(m);
-            if (busy)
-                stop_idle_sandboxes(m);
-        }
-        pthread_mutex_lock(&m->table_lock);
-        if (!m->stopping)
-            cond_wait_ms(&m->sweep_cond, &m->table_lock, busy ? SWEEP_BUSY_MS : SWEEP_IDLE_MS);
     }
     return NULL;
 }
@@ -471,9 +339,9 @@ err session_manager_start(struct session_manager *m)
     for (unsigned i = 0; i < m->o.executors; i++)
         m->executors[i] = thread_start("session", executor, m);
     m->timer = thread_start("session-timer", timer, m);
-    m->sweeper = thread_start("session-sweep", sweeper, m);
+    m->sweeper = thread_start("session-sweep", sweep_thread, m);
     m->started = true;
-    TRY(wake_unfinished(m, &unfinished));
+    TRY(sweep_wake_unfinished(m, &unfinished));
     if (unfinished > 0)
         log_info("going on with %zu unfinished session%s", unfinished, unfinished == 1 ? "" : "s");
     return 0;
@@ -563,7 +431,7 @@ err session_delete(struct session_manager *m, const char *tenant, const char *se
     TRY(db_write(m->o.db, mark_deleted, &d)); /* from here on it cannot be loaded again */
     TRY(post_and_wait(m, tenant, session, message_new(MESSAGE_END, NULL), DELETE_WAIT_MS));
     TRY(sandboxes_destroy(m->sandboxes, tenant, session));
-    return at_once ? purge(m, tenant, session) : 0;
+    return at_once ? sweep_purge(m, tenant, session) : 0;
 }
 
 err session_fits(struct session_manager *m, const char *environment_json)

@@ -23,7 +23,7 @@ struct entry {
     char session[ID_MAX], tenant[ID_MAX];
     pthread_mutex_t verb_lock; /* guards what follows */
     bool running;
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     char image[SANDBOX_IMAGE_MAX]; /* that it was last started from; "" before */
 };
 
@@ -244,7 +244,7 @@ static bool knows_image(struct entry *e, struct sandbox_spec *spec)
 }
 
 static err start_entry(struct sandboxes *s, struct entry *e, const struct sandbox_spec *spec,
-                       char out_socket[108], bool *out_fresh)
+                       char out_socket[SOCKET_PATH_MAX], bool *out_fresh)
 {
     AUTO_LOCK(&e->verb_lock);
     bool fresh = !e->running;
@@ -256,7 +256,7 @@ static err start_entry(struct sandboxes *s, struct entry *e, const struct sandbo
 }
 
 err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
-                    const char *environment_json, char out_socket[108], bool *out_fresh)
+                    const char *environment_json, char out_socket[SOCKET_PATH_MAX], bool *out_fresh)
 {
     struct entry *e = take_entry(s, tenant, session);
     struct sandbox_spec spec;

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/fd.h"
 #include "db/db.h"
 #include "parent/link.h"
 #include "session/samples.h"
@@ -17,11 +18,12 @@ struct objects;
 /* objects: where the files of resources come from; NULL when no session has any (tests). */
 struct sandboxes *sandboxes_new(struct parent_link *parent, struct db *db, struct objects *objects,
                                 const struct clock *clock);
-/* Makes sure it runs; out_socket (108 bytes) is where pi-hands listens. *out_fresh: it was booted
+/* Makes sure it runs; out_socket is where pi-hands listens. *out_fresh: it was booted
    by this call, so processes of before are gone. Fails with the provider's reason; never runs
    anything elsewhere. */
 err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session,
-                    const char *environment_json, char out_socket[108], bool *out_fresh);
+                    const char *environment_json, char out_socket[SOCKET_PATH_MAX],
+                    bool *out_fresh);
 /* R51: E_QUOTA (host_capacity) when a sandbox of this environment would not fit into the host's
    memory beside those that run. Reserves nothing: sandboxes_start asks again. */
 err sandboxes_fit(struct sandboxes *s, const char *environment_json);

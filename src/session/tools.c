@@ -35,7 +35,7 @@ static struct job *job_new(struct live *l, const char *call, const char *name, s
     return j;
 }
 
-static err start_sandbox(struct job *j, char out_socket[108], bool *out_fresh)
+static err start_sandbox(struct job *j, char out_socket[SOCKET_PATH_MAX], bool *out_fresh)
 {
     int64_t began_ms = clock_monotonic_ms(j->m->o.clock);
     TRY(sandboxes_start(j->m->sandboxes, j->tenant, j->session, j->environment, out_socket,
@@ -135,7 +135,7 @@ static struct hands_call call_of(struct job *j)
  * chance to run. */
 static err call_in_sandbox(struct job *j, struct buf *result, bool *out_started)
 {
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     *out_started = false;
     for (int attempt = 0;; attempt++) {
@@ -182,7 +182,7 @@ static void *attach_thread(void *arg)
     struct job *j = arg;
     log_bind(NULL, j->session);
     AUTO_BUF result = {0};
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     struct hands_call call = call_of(j);
     if (start_sandbox(j, socket, &fresh))
@@ -207,7 +207,7 @@ void tool_attach(struct live *l, const char *call, const char *name)
 static void *cancel_thread(void *arg)
 {
     struct job *j = arg;
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     if (start_sandbox(j, socket, &fresh) || hands_cancel(socket, j->call, CANCEL_GRACE_MS))
         log_warn("cannot cancel the call %s: %s", j->call, err_text());
@@ -223,7 +223,7 @@ void tool_cancel(struct live *l, const char *call)
 static void *ack_thread(void *arg)
 {
     struct job *j = arg;
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     /* Not heard is not lost: the sandbox forgets its oldest results itself. */
     if (start_sandbox(j, socket, &fresh) || hands_ack(socket, j->call))
@@ -242,7 +242,7 @@ static void *warm_thread(void *arg)
 {
     struct job *j = arg;
     log_bind(NULL, j->session);
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     if (start_sandbox(j, socket, &fresh))
         log_warn("the sandbox does not start: %s", err_text()); /* the first tool call reports it */
@@ -262,7 +262,7 @@ static void *workdir_thread(void *arg)
 {
     struct job *j = arg;
     log_bind(NULL, j->session);
-    char socket[108];
+    char socket[SOCKET_PATH_MAX];
     bool fresh = false;
     AUTO_BUF found = {0};
     size_t lines = 0;

@@ -1,12 +1,14 @@
 /* The turn machine's core: inputs in, lines and effects out. Parts: turn_run.c (a turn's beginning
    and end), turn_calls.c (tool calls), turn_requests.c (model requests and previews), turn_retry.c
-   (attempts), turn_lines.c (what a step leads to), turn_load.c (state from the log). */
+   (attempts), turn_budget.c (what may be spent), turn_lines.c (what a step leads to), turn_load.c
+   (state from the log). */
 #include "session/turn.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "session/turn_state.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 struct turn *turn_new(const struct turn_options *o)
@@ -218,90 +220,94 @@ static void recover(struct step *s, const struct turn_input *in)
     step_effect(s, EFFECT_HOST_OPEN);
 }
 
+/* What each kind of input leads to. */
+
+static void delta(struct step *s, const struct turn_input *in)
+{
+    request_delta(s, in->event);
+}
+
+static void tool_cancelled(struct step *s, const struct turn_input *in)
+{
+    const struct call *c = calls_find(s->t, in->id);
+    if (c && c->state == CALL_RUNNING)
+        step_effect(s, EFFECT_TOOL_CANCEL)->id = arena_strdup(s->a, in->id);
+}
+
+static void sandbox_started(struct step *s, const struct turn_input *in)
+{
+    s->t->sandbox_ms = in->number;
+    calls_tell_sandbox(s);
+}
+
+static void sandbox_failed(struct step *s, const struct turn_input *in)
+{
+    step_error(s, in->name && in->name[0] ? in->name : "sandbox_unavailable", in->text, "terminal");
+}
+
+static void retry(struct step *s, const struct turn_input *in)
+{
+    (void)in;
+    retry_by_pi(s);
+}
+
+static void broker_lost(struct step *s, const struct turn_input *in)
+{
+    (void)in;
+    request_expire(s, true);
+    s->t->retry.waiting[0] = 0; /* what Pi hears makes it ask again */
+}
+
+static void changed(struct step *s, const struct turn_input *in)
+{
+    if (in->ok)
+        s->t->host = HOST_NONE;
+    step_event(s, json_deep_copy(in->event));
+    if (json_object_get(in->event, "budget"))
+        budget_changed(s, json_object_get(in->event, "budget"));
+}
+
+static void tick(struct step *s, const struct turn_input *in)
+{
+    (void)in;
+    request_expire(s, false);
+    turn_check_duration(s);
+    retry_tick(s);
+}
+
+static void (*const steps[])(struct step *s, const struct turn_input *in) = {
+    [TURN_POSTED] = posted,
+    [TURN_WITHDRAW] = withdraw,
+    [TURN_HOST_OPENED] = host_opened,
+    [TURN_HOST_REPLIED] = host_replied,
+    [TURN_HOST_LOST] = host_lost,
+    [TURN_ENTRY] = entry,
+    [TURN_DELTA] = delta,
+    [TURN_TOOL] = calls_requested,
+    [TURN_TOOL_CANCELLED] = tool_cancelled,
+    [TURN_TOOL_UPDATE] = calls_update,
+    [TURN_TOOL_RESULT] = calls_result,
+    [TURN_SANDBOX_STARTED] = sandbox_started,
+    [TURN_SANDBOX_FAILED] = sandbox_failed,
+    [TURN_REQUEST_BEGIN] = request_begin,
+    [TURN_REQUEST_END] = request_end,
+    [TURN_RETRY] = retry,
+    [TURN_BROKER_LOST] = broker_lost,
+    [TURN_SETTLED] = settled,
+    [TURN_RECOVER] = recover,
+    [TURN_CHANGED] = changed,
+    [TURN_TICK] = tick,
+};
+
 void turn_step(struct turn *t, const struct turn_input *in, struct arena *a,
                struct turn_output *out)
 {
     CHECK(t, TURN_MAGIC);
+    assert(in->kind < sizeof steps / sizeof *steps && steps[in->kind]);
     *out = (struct turn_output){0};
     struct step s = {.t = t, .a = a, .out = out, .tail = &out->effects, .now_ms = in->now_ms};
-    switch (in->kind) {
-    case TURN_POSTED:
-        posted(&s, in);
-        break;
-    case TURN_WITHDRAW:
-        withdraw(&s, in);
-        break;
-    case TURN_HOST_OPENED:
-        host_opened(&s, in);
-        break;
-    case TURN_HOST_REPLIED:
-        host_replied(&s, in);
-        break;
-    case TURN_HOST_LOST:
-        host_lost(&s, in);
-        break;
-    case TURN_ENTRY:
-        entry(&s, in);
-        break;
-    case TURN_DELTA:
-        request_delta(&s, in->event);
-        break;
-    case TURN_TOOL:
-        calls_requested(&s, in);
-        break;
-    case TURN_TOOL_CANCELLED: {
-        struct call *c = calls_find(t, in->id);
-        if (c && c->state == CALL_RUNNING)
-            step_effect(&s, EFFECT_TOOL_CANCEL)->id = arena_strdup(a, in->id);
-        break;
-    }
-    case TURN_TOOL_UPDATE:
-        calls_update(&s, in);
-        break;
-    case TURN_TOOL_RESULT:
-        calls_result(&s, in);
-        break;
-    case TURN_SANDBOX_STARTED:
-        t->sandbox_ms = in->number;
-        calls_tell_sandbox(&s);
-        break;
-    case TURN_SANDBOX_FAILED:
-        step_error(&s, in->name && in->name[0] ? in->name : "sandbox_unavailable", in->text,
-                   "terminal");
-        break;
-    case TURN_REQUEST_BEGIN:
-        request_begin(&s, in);
-        break;
-    case TURN_REQUEST_END:
-        request_end(&s, in);
-        break;
-    case TURN_RETRY:
-        retry_by_pi(&s);
-        break;
-    case TURN_BROKER_LOST:
-        request_expire(&s, true);
-        t->retry.waiting[0] = 0; /* what Pi hears makes it ask again */
-        break;
-    case TURN_SETTLED:
-        settled(&s, in);
-        break;
-    case TURN_RECOVER:
-        recover(&s, in);
-        break;
-    case TURN_CHANGED:
-        if (in->ok)
-            t->host = HOST_NONE;
-        step_event(&s, json_deep_copy(in->event));
-        if (json_object_get(in->event, "budget"))
-            budget_changed(&s, json_object_get(in->event, "budget"));
-        break;
-    case TURN_TICK:
-        request_expire(&s, false);
-        turn_check_duration(&s);
-        retry_tick(&s);
-        break;
-    }
-    if (t->request.open == false) {
+    steps[in->kind](&s, in);
+    if (!t->request.open) {
         calls_try_start(&s);
         turn_try_settle(&s);
     }
