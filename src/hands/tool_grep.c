@@ -1,11 +1,14 @@
 /* grep: runs the sandbox's ripgrep with Pi's arguments and shows what it finds as Pi does. */
 #include "base/clock.h"
+#include "base/fd.h"
 #include "hands/child_lines.h"
 #include "hands/paths.h"
 #include "hands/text.h"
 #include "hands/tools.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -15,6 +18,9 @@
 #define LINE_MAX_UNITS 500 /* UTF-16 units of a line that are shown */
 #define MAX_SAFE_INTEGER 9007199254740991.0
 #define ARGS_MAX 16
+#define SMALL_TREE 400 /* entries */
+#define SMALL_DEPTH 16 /* folders, of which each takes a descriptor meanwhile */
+#define FOLDER_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
 struct search {
     const char *path; /* absolute */
@@ -172,11 +178,18 @@ static bool has_line_separator(struct str s)
     return memmem(s.p, s.n, "\u2028", 3) || memmem(s.p, s.n, "\u2029", 3);
 }
 
+/* As ripgrep writes them: nothing in them is shown, so they are not worth reading. */
+static bool begins_or_ends_a_file(struct str line)
+{
+    return str_starts(line, STR("{\"type\":\"begin\"")) ||
+           str_starts(line, STR("{\"type\":\"end\""));
+}
+
 static bool on_line(void *arg, struct str line)
 {
     struct search *s = arg;
     json_error_t error;
-    if (line.n == 0 || has_line_separator(line))
+    if (line.n == 0 || begins_or_ends_a_file(line) || has_line_separator(line))
         return true;
     AUTO_JSON event = json_loadb(line.p, line.n, JSON_ALLOW_NUL, &error);
     struct str type = json_get_str(event, "type");
@@ -262,6 +275,35 @@ static void run_ripgrep(const struct tool_run *run, struct search *s, char *cons
     buf_done(&c.error_text);
 }
 
+/* Counts what is in the folder and in those below, until `left` is used up. False when that
+   happens, when it goes deeper than `depth`, or nobody knows what something is. Takes the
+   descriptor. */
+static bool fits(int take_fd, unsigned depth, unsigned *left)
+{
+    DIR *d = take_fd >= 0 && depth > 0 ? fdopendir(take_fd) : NULL;
+    if (d == NULL) {
+        fd_close(&take_fd);
+        return false;
+    }
+    bool fit = true;
+    for (const struct dirent *e; fit && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        fit = (*left)-- > 1 && e->d_type != DT_UNKNOWN;
+        if (fit && e->d_type == DT_DIR)
+            fit = fits(openat(dirfd(d), e->d_name, FOLDER_FLAGS), depth - 1, left);
+    }
+    closedir(d);
+    return fit;
+}
+
+/* One thread is done with a small tree before others have started. */
+static bool is_small(const char *path)
+{
+    unsigned left = SMALL_TREE;
+    return fits(open(path, FOLDER_FLAGS), SMALL_DEPTH, &left);
+}
+
 /* "./src/x" is never matched by ripgrep: the "./" goes, behind a "!" too. */
 static void clean_glob(struct str glob, struct buf *out)
 {
@@ -312,10 +354,12 @@ static void search(const struct tool_run *run, struct search *s, struct str patt
         argv[n++] = (char *)"--context";
         argv[n++] = (char *)text_number(s->context, context);
     }
+    if (!no_nul(pattern, n, out)) /* behind the "--" that follows; Pi has no --threads */
+        return;
+    if (s->is_folder && is_small(s->path))
+        argv[n++] = (char *)"--threads=1";
     argv[n++] = (char *)"--";
     argv[n++] = (char *)pattern.p;
-    if (!no_nul(pattern, n - 2, out))
-        return;
     argv[n++] = s->is_folder ? (char *)"." : (char *)s->path;
     run_ripgrep(run, s, argv, out);
 }

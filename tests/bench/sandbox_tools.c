@@ -22,7 +22,9 @@ static struct {
     {{.name = "edit (4 KB)"}, "edit", EDIT("0", "1"), EDIT("1", "0")},
     {{.name = "ls (200 files)"}, "ls", "{\"path\":\"d\"}", NULL},
     {{.name = "find (200 files)"}, "find", "{\"pattern\":\"*7.txt\"}", NULL},
-    {{.name = "grep (200 files)"}, "grep", "{\"pattern\":\"line 77 \"}", NULL},
+    {{.name = "grep (200 files, 100 matches)"}, "grep", "{\"pattern\":\"line 77 \"}", NULL},
+    {{.name = "grep (200 files, no match)"}, "grep", "{\"pattern\":\"xyzzy\"}", NULL},
+    {{.name = "grep (one file)"}, "grep", "{\"pattern\":\"line 77 \",\"path\":\"d/f7.txt\"}", NULL},
     {{.name = "bash true"}, "bash", "{\"command\":\"true\"}", NULL},
 };
 

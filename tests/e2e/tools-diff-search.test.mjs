@@ -129,7 +129,10 @@ describe("grep", () => {
     grep("an image", { pattern: "PNG" }, { "a.png": Buffer.from("89504e470d0a1a0a0000000d49484452", "hex") });
     grep("an empty file", { pattern: "" }, { "a.txt": "" });
     inMany("dot files and folders", { pattern: "x" }, { ".a": "x\n", ".b/c": "x\n", ".git/config": "x\n" });
-    grep(".gitignore without a repository", { pattern: "x" }, { ".gitignore": "*.log\n", "a.log": "x\n", "b.txt": "x\n" });
+    const numbered = Object.fromEntries(Array.from({ length: 500 }, (_, i) => [`d/${i}`, `${i}\n`]));
+    inMany("more files than one thread searches", { pattern: "9$", limit: 1000 }, numbered);
+    inMany("folders deeper than one thread looks", { pattern: "x" }, { [`${"d/".repeat(20)}a`]: "x\n", b: "x\n" });
+    inMany(".gitignore without a repository", { pattern: "x" }, { ".gitignore": "*.log\n", "a.log": "x\n", "b.txt": "x\n" });
     grep(".gitignore in a repository", { pattern: "x" }, { ".git/HEAD": "", ".gitignore": "*.log\nout/\n!keep.log\n", "a.log": "x\n", "keep.log": "x\n", "out/a": "x\n" });
     inMany(".gitignore of a folder above", { pattern: "x", path: "d" }, { ".git/HEAD": "", ".gitignore": "a\n", "d/a": "x\n", "d/b": "x\n" });
     grep(".ignore and .rgignore", { pattern: "x" }, { ".ignore": "a\n", ".rgignore": "b\n", a: "x\n", b: "x\n", c: "x\n" });
