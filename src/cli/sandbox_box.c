@@ -16,7 +16,6 @@
 #include "parent/roles.h"
 #include "sandbox/state.h"
 
-#define LABEL "cli:" /* and the name: takes the place of a tenant */
 #define PROBE_UID 64000
 
 /* ---- the data directory ---- */
@@ -101,7 +100,9 @@ void box_name_new(char *out)
 
 const char *box_name_of(const char *tenant)
 {
-    return strncmp(tenant, LABEL, strlen(LABEL)) == 0 ? tenant + strlen(LABEL) : NULL;
+    return strncmp(tenant, SANDBOX_PERSONAL, strlen(SANDBOX_PERSONAL)) == 0
+               ? tenant + strlen(SANDBOX_PERSONAL)
+               : NULL;
 }
 
 /* Sandboxes are known by session ids. A name's is made from it and from the year 1970, so that no
@@ -307,7 +308,7 @@ err box_fork(const struct box *b, const char *name, bool snapshot, struct box *o
     TRY(snapshot ? point_at_snapshot(out, name) : point_at_name(out, name));
     set_limits(&out->spec, &b->spec);
     snprintf(out->spec.image, sizeof out->spec.image, "%s", b->spec.image);
-    snprintf(out->spec.tenant, sizeof out->spec.tenant, LABEL "%s", name);
+    snprintf(out->spec.tenant, sizeof out->spec.tenant, SANDBOX_PERSONAL "%s", name);
     out->from = b;
     return make_new(out, name, verb_fork);
 }
@@ -320,7 +321,7 @@ err box_make(struct box *b, const char *name, const char *image, const struct sa
     if (strlen(image) >= sizeof b->spec.image)
         return fail(E_INVALID, "the name of the image is too long");
     snprintf(b->spec.image, sizeof b->spec.image, "%s", image);
-    snprintf(b->spec.tenant, sizeof b->spec.tenant, LABEL "%s", name);
+    snprintf(b->spec.tenant, sizeof b->spec.tenant, SANDBOX_PERSONAL "%s", name);
     TRY(prepare(b));
     return make_new(b, name, verb_make);
 }

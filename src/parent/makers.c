@@ -310,11 +310,12 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* Sessions' sandboxes, and what is left of a build whose maker died. */
+/* Sessions' sandboxes, snapshots, and what is left of a build or a snapshot whose maker died. */
 static bool is_listed(const struct makers *s, const char *id)
 {
-    return id_valid(str_of(id), "sess") ||
-           (id_valid(str_of(id), MAKERS_BUILD_ID) && !is_busy(s, id));
+    bool is_made =
+        id_valid(str_of(id), MAKERS_BUILD_ID) || id_valid(str_of(id), SANDBOX_SNAPSHOT_ID);
+    return id_valid(str_of(id), "sess") || (is_made && !is_busy(s, id));
 }
 
 /* R35: the ids there are, in order; *out is an array of ID_MAX-byte names. */

@@ -20,6 +20,8 @@
 #define SANDBOX_REASON_MAX 256
 /* Prefix of a snapshot's id: a sandbox that never starts, only lends its files to others. */
 #define SANDBOX_SNAPSHOT_ID "snap"
+/* Takes the place of a tenant in what a person made without a service; the name follows. */
+#define SANDBOX_PERSONAL "cli:"
 #define SANDBOX_MEMORY_MIB 512 /* of a sandbox that asks for nothing else */
 
 /* A fixed, validated request: it crosses from control to the parent as it stands. */

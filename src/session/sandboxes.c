@@ -405,6 +405,13 @@ static bool is_in_use(struct sandboxes *s, const char *session)
     return false;
 }
 
+/* Somebody made it by name, without a service: no row ever speaks of it. */
+static bool is_personal_snapshot(const char *id, const struct sandbox_status *status)
+{
+    return id_valid(str_of(id), SANDBOX_SNAPSHOT_ID) &&
+           str_starts(str_of(status->tenant), STR(SANDBOX_PERSONAL));
+}
+
 static err reconcile_one(struct sandboxes *s, const char *id)
 {
     struct existence x = {.id = id};
@@ -413,7 +420,7 @@ static err reconcile_one(struct sandboxes *s, const char *id)
     struct sandbox_status status;
     TRY(sandboxes_measure(s, id, &status));
     const char *tenant = status.tenant;
-    if (!x.exists && in_use)
+    if ((!x.exists && in_use) || is_personal_snapshot(id, &status))
         return 0;
     if (!x.exists) {
         log_info("destroying the sandbox %s: it has no session", id);
@@ -458,22 +465,33 @@ static void correct_claims(struct sandboxes *s, const struct claims *k)
     }
 }
 
+/* ID_MAX bytes each. All before the first is destroyed: they are asked for by their place. */
+static err list_ids(struct sandboxes *s, struct buf *out)
+{
+    for (uint32_t from = 0;; from++) {
+        struct parent_message m = {.verb = PARENT_SANDBOX_LIST};
+        m.list.from = from;
+        TRY(parent_call(s->parent, &m, NULL));
+        if (m.list.item.id[0] == 0)
+            return 0;
+        buf_add(out, m.list.item.id, ID_MAX);
+    }
+}
+
 err sandboxes_reconcile(struct sandboxes *s)
 {
     AUTO_ARENA a = arena_new();
     struct claims claims = {.a = a};
     int64_t began_ms = clock_wall_ms(s->clock);
     TRY(db_read(s->db, find_claims, &claims)); /* before the list: a start comes after its claim */
-    for (uint32_t from = 0;; from++) {
-        struct parent_message m = {.verb = PARENT_SANDBOX_LIST};
-        m.list.from = from;
-        TRY(parent_call(s->parent, &m, NULL));
-        if (m.list.item.id[0] == 0)
-            break;
-        drop_claim(&claims, m.list.item.id);
-        err e = reconcile_one(s, m.list.item.id);
+    AUTO_BUF ids = {0};
+    TRY(list_ids(s, &ids));
+    for (size_t at = 0; at < ids.n; at += ID_MAX) {
+        const char *id = ids.p + at;
+        drop_claim(&claims, id);
+        err e = reconcile_one(s, id);
         if (e) /* one stubborn sandbox must not hide the others; it is tried again next time */
-            log_warn("cannot reconcile the sandbox %s: %s", m.list.item.id, err_text());
+            log_warn("cannot reconcile the sandbox %s: %s", id, err_text());
     }
     correct_claims(s, &claims);
     samples_forget_before(s->samples, began_ms);
