@@ -68,6 +68,8 @@ int64_t clock_monotonic_ms(const struct clock *c)
     return read_clock(c, CLOCK_MONOTONIC);
 }
 
+#define DAY_MS 86400000
+
 static char *put_digits(char *at, int value, int count)
 {
     for (int i = count; i-- > 0; value /= 10)
@@ -75,30 +77,49 @@ static char *put_digits(char *at, int value, int count)
     return at + count;
 }
 
-/* By hand: a page of a list has dozens, and snprintf takes longer than all else in it. */
+/* The civil date of a day since 1970-01-01, in years that begin in March: then leap days come last.
+ */
+static void civil_date(int64_t day, int *out_year, int *out_month, int *out_day)
+{
+    enum {
+        ERA_DAYS = 146097,  /* 400 years */
+        EPOCH_DAYS = 719468 /* from 0000-03-01 to 1970-01-01 */
+    };
+    day += EPOCH_DAYS;
+    int64_t era = (day >= 0 ? day : day - (ERA_DAYS - 1)) / ERA_DAYS;
+    int of_era = (int)(day - era * ERA_DAYS);
+    int year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    int of_year = of_era - (365 * year + year / 4 - year / 100);
+    int month = (5 * of_year + 2) / 153; /* 0: March */
+    *out_day = of_year - (153 * month + 2) / 5 + 1;
+    *out_month = month < 10 ? month + 3 : month - 9;
+    *out_year = (int)(era * 400) + year + (*out_month <= 2);
+}
+
+/* By hand: a page of a list has dozens, and gmtime_r and snprintf take longer than all else. */
 const char *clock_format(int64_t wall_ms, char *out)
 {
-    time_t seconds = (time_t)(wall_ms / 1000);
-    int ms = (int)(wall_ms % 1000);
+    int64_t days = wall_ms / DAY_MS;
+    int ms = (int)(wall_ms % DAY_MS);
     if (ms < 0) {
-        ms += 1000;
-        seconds--;
+        ms += DAY_MS;
+        days--;
     }
-    struct tm tm;
-    gmtime_r(&seconds, &tm);
-    char *at = put_digits(out, tm.tm_year + 1900, 4);
+    int year, month, day;
+    civil_date(days, &year, &month, &day);
+    char *at = put_digits(out, year, 4);
     *at = '-';
-    at = put_digits(at + 1, tm.tm_mon + 1, 2);
+    at = put_digits(at + 1, month, 2);
     *at = '-';
-    at = put_digits(at + 1, tm.tm_mday, 2);
+    at = put_digits(at + 1, day, 2);
     *at = 'T';
-    at = put_digits(at + 1, tm.tm_hour, 2);
+    at = put_digits(at + 1, ms / 3600000, 2);
     *at = ':';
-    at = put_digits(at + 1, tm.tm_min, 2);
+    at = put_digits(at + 1, ms / 60000 % 60, 2);
     *at = ':';
-    at = put_digits(at + 1, tm.tm_sec, 2);
+    at = put_digits(at + 1, ms / 1000 % 60, 2);
     *at = '.';
-    at = put_digits(at + 1, ms, 3);
+    at = put_digits(at + 1, ms % 1000, 3);
     *at = 'Z';
     at[1] = 0;
     return out;

@@ -2,7 +2,9 @@
 
 #include "base/arena.h"
 #include "base/clock.h"
+
 #include "base/json_scan.h"
+#include <math.h>
 
 /* jansson's own limit is 2048; this walk keeps R13's without touching the library. */
 static bool too_deep(struct str text)
@@ -260,11 +262,16 @@ void json_set_time(json_t *object, const char *key, int64_t wall_ms)
 
 void json_text_key(struct buf *out, const char *key)
 {
-    if (out->n > 0 && out->p[out->n - 1] != '{')
-        buf_add_char(out, ',');
-    buf_add_char(out, '"');
-    buf_add_c(out, key);
-    buf_add(out, "\":", 2);
+    size_t n = strlen(key);
+    buf_reserve(out, n + 4);
+    char *at = out->p + out->n;
+    if (out->n > 0 && at[-1] != '{')
+        *at++ = ',';
+    *at++ = '"';
+    memcpy(at, key, n);
+    at += n;
+    memcpy(at, "\":", 3);
+    out->n = (size_t)(at + 2 - out->p);
 }
 
 void json_text_raw(struct buf *out, const char *key, const char *json)
@@ -290,8 +297,12 @@ void json_text_int(struct buf *out, const char *key, int64_t value)
 
 void json_text_real(struct buf *out, const char *key, double value)
 {
-    AUTO_JSON j = json_real(value);
     json_text_key(out, key);
+    if (value == 0 && !signbit(value)) { /* most are */
+        buf_add(out, "0.0", 3);
+        return;
+    }
+    AUTO_JSON j = json_real(value);
     json_write(j, out);
 }
 

@@ -333,11 +333,11 @@ double sqlite_real(struct db_rows *r, int column)
 struct str sqlite_str(struct db_rows *base, int column)
 {
     sqlite3_stmt *stmt = rows_of(base)->stmt;
-    if (sqlite3_column_type(stmt, column) == SQLITE_NULL)
+    int type = sqlite3_column_type(stmt, column);
+    if (type == SQLITE_NULL)
         return (struct str){0};
-    bool blob = sqlite3_column_type(stmt, column) == SQLITE_BLOB;
-    const char *p =
-        blob ? sqlite3_column_blob(stmt, column) : (const char *)sqlite3_column_text(stmt, column);
+    const char *p = type == SQLITE_BLOB ? sqlite3_column_blob(stmt, column)
+                                        : (const char *)sqlite3_column_text(stmt, column);
     return (struct str){p ? p : "", (size_t)sqlite3_column_bytes(stmt, column)};
 }
 

@@ -1,24 +1,27 @@
-// The API under load, in one run with a yardstick: the same handlers on Fastify and better-sqlite3 (WAL,
-// synchronous=FULL), or Node's own SQLite where better-sqlite3 cannot be compiled. Ratios count, the machine may be busy.
+// The API under load, in turn with a yardstick: the same handlers on Fastify and better-sqlite3 (WAL, synchronous=FULL),
+// or Node's own SQLite where better-sqlite3 cannot be compiled. Both answer with the same agents. Ratios count, the
+// machine may be busy: each number is the median of ROUNDS, in which the two take turns.
 //   create   POST /v1/sessions, durable before the answer      get   GET /v1/sessions/:id
 //   list     GET /v1/sessions?limit=20 with 100,000 sessions   streams   memory of control for each idle event stream
-// The yardstick's packages are fetched by npm, pinned, into build/bench/yardstick; without Fastify it is left out.
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import https from "node:https";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import tls from "node:tls";
 import { fileURLToPath } from "node:url";
 import { startService } from "../support/service.mjs";
+import { startYardstick } from "../support/yardstick.mjs";
 
-const MS = Number(process.env.BENCH_MS ?? 3000);
+const MS = Number(process.env.BENCH_MS ?? 1500);
+const ROUNDS = Number(process.env.ROUNDS ?? 3);
 const SESSIONS = Number(process.env.SESSIONS ?? 100_000);
 const STREAMS = Number(process.env.STREAMS ?? 10_000);
+const TLS_STREAMS = 1000;
 const CONNECTIONS = 64;
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const load = path.join(root, "build/tests/support/load");
-const yard = path.join(root, "build/bench/yardstick");
-const FASTIFY = "fastify@5.12.8", SQLITE = "better-sqlite3@12.11.1";
 
 execFileSync("make", ["-C", root, "build/tests/support/load"], { stdio: "ignore" });
 
@@ -69,106 +72,135 @@ function fill(file, id, count) {
     db.close();
 }
 
-const print = (name, ours, yardstick) => {
-    const show = ({ perSecond, p99Ms }) => `${perSecond.toFixed(0)}/s, p99 ${p99Ms.toFixed(1)} ms`;
-    console.log(`${name.padEnd(22)} ${show(ours)}${yardstick
-        ? `   yardstick ${show(yardstick)}   ${(ours.perSecond / yardstick.perSecond).toFixed(2)} times` : ""}`);
-};
-
-/** Puts a package into the yardstick's folder; false, after saying why, when it cannot be had. */
-function install(name) {
-    if (existsSync(path.join(yard, "node_modules", name.split("@")[0], "package.json"))) {
-        return true;
-    }
-    mkdirSync(yard, { recursive: true });
-    const { status, stderr } = spawnSync("npm", ["install", "--prefix", yard, "--no-audit", "--no-fund", "--save-exact", name],
-        { encoding: "utf8", timeout: 300_000 });
-    if (status !== 0) {
-        console.log(`npm cannot install ${name}: ${(stderr ?? "").trim().split("\n").at(-1) || "it took more than 5 minutes"}`);
-    }
-    return status === 0;
+/** Processor time that the process has used, in microseconds. */
+function cpuUs(pid) {
+    const [user, system] = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ").at(-1).split(" ").slice(11, 13);
+    return (Number(user) + Number(system)) * 10_000;
 }
 
-async function startYardstick() {
-    if (!install(FASTIFY)) {
-        console.log("so there is no yardstick");
-        return undefined;
-    }
-    if (process.env.BETTER_SQLITE3 === "no" || !install(SQLITE)) {
-        console.log("the yardstick uses Node's own SQLite");
-    }
-    const data = mkdtempSync(path.join(tmpdir(), "yardstick-"));
-    const server = spawn(process.execPath, [path.join(root, "tests/bench/yardstick.cjs"), yard, path.join(data, "y.db")],
-        { stdio: ["ignore", "pipe", "inherit"] });
-    const port = await new Promise((resolve, reject) => {
-        server.stdout.once("data", (text) => resolve(String(text).trim()));
-        server.once("exit", () => reject(new Error("the yardstick ended")));
-    });
-    return { url: `http://127.0.0.1:${port}`, file: path.join(data, "y.db"), stop: () => {
-        server.removeAllListeners("exit");
-        server.kill("SIGKILL");
-        rmSync(data, { recursive: true });
-    } };
-}
+const show = ({ perSecond, p99Ms, cpu }) =>
+    `${perSecond.toFixed(0)}/s, p99 ${p99Ms.toFixed(1)} ms${cpu === undefined ? "" : `, ${cpu.toFixed(0)} µs of processor each`}`;
+const print = (name, text) => console.log(`${name.padEnd(24)} ${text}`);
+const median = (results) => results.sort((a, b) => a.perSecond - b.perSecond)[results.length >> 1];
 
-async function measureYardstick() {
-    const server = await startYardstick();
-    if (!server) {
-        return {};
+/** The same request to both, in turn. */
+function compare(name, service, yardstick, method, target, body) {
+    const ours = [], theirs = [], control = controlOf(service.pid);
+    const once = (one, pid, key) => {
+        const before = cpuUs(pid);
+        const result = run(one.url, requestText(method, target(one), key, body?.(one)));
+        return { ...result, cpu: (cpuUs(pid) - before) / result.requests };
+    };
+    for (let round = 0; round < ROUNDS; round++) {
+        if (yardstick) {
+            theirs.push(once(yardstick, yardstick.pid, "key"));
+        }
+        ours.push(once(service, control, service.apiKey));
     }
-    try {
-        const post = async (target, body) => (await fetch(server.url + target, { method: "POST", body: JSON.stringify(body),
-            headers: { "content-type": "application/json", authorization: "Bearer key" } })).json();
-        const { id } = await post("/v1/sessions", BODY);
-        const create = run(server.url, requestText("POST", "/v1/sessions", "key", BODY));
-        const get = run(server.url, requestText("GET", `/v1/sessions/${id}`, "key"));
-        fill(server.file, id, SESSIONS);
-        const list = run(server.url, requestText("GET", "/v1/sessions?limit=20", "key"));
-        return { create, get, list };
-    } finally {
-        server.stop();
+    const one = median(ours), other = median(theirs);
+    print(name, show(one));
+    if (other) {
+        print("  the yardstick", `${show(other)}: ${(one.perSecond / other.perSecond).toFixed(2)} times, `
+            + `${(other.cpu / one.cpu).toFixed(2)} times by processor`);
     }
 }
 
-const BODY = { agent: "agent_01MCC5RM008WXF1W76TSSHS283", environmentId: "env_01MCC5RM008WXF1W76TSSHS283", title: "a session",
-    metadata: { from: "bench" } };
+/** What is measured on either: an agent, an environment and a session of them. */
+async function prepare(service) {
+    const agent = await service.ok("POST", "/v1/agents", { name: "bench", model: { provider: "local", id: "m",
+        api: "openai-completions", baseUrl: "http://127.0.0.1:9/v1" } });
+    const environment = await service.ok("POST", "/v1/environments", { name: "bench" });
+    service.body = { agent: agent.id, environmentId: environment.id, ...REST };
+    service.session = await service.ok("POST", "/v1/sessions", service.body);
+}
 
-async function streams(service, session, tls) {
+async function prepareYardstick(agent) {
+    const yardstick = await startYardstick(agent);
+    if (yardstick) {
+        yardstick.body = { agent: "agent_01MCC5RM008WXF1W76TSSHS283", environmentId: "env_01MCC5RM008WXF1W76TSSHS283", ...REST };
+        const reply = await fetch(`${yardstick.url}/v1/sessions`, { method: "POST", body: JSON.stringify(yardstick.body),
+            headers: { "content-type": "application/json", authorization: "Bearer key" } });
+        yardstick.session = await reply.json();
+    }
+    return yardstick;
+}
+
+const REST = { title: "a session", metadata: { from: "bench" } };
+const streamRequest = (service) => requestText("GET", `/v1/sessions/${service.session.id}/stream`, service.apiKey);
+const getRequest = (service) => requestText("GET", `/v1/sessions/${service.session.id}`, service.apiKey);
+
+async function streams(service) {
     const pid = controlOf(service.pid), before = rssKb(pid);
     const held = spawn(load, [new URL(service.url).port, String(STREAMS), "hold"], { stdio: ["pipe", "pipe", "inherit"] });
-    held.stdin.end(requestText("GET", `/v1/sessions/${session.id}/stream`, service.apiKey));
+    held.stdin.end(streamRequest(service));
     await new Promise((resolve, reject) => {
         held.stdout.once("data", resolve);
         held.once("exit", () => reject(new Error("the streams broke")));
     });
-    const each = (rssKb(pid) - before) / STREAMS;
+    print("idle streams", `${STREAMS}, ${((rssKb(pid) - before) / STREAMS).toFixed(1)} KB each`);
+    print("get beside them", show(run(service.url, getRequest(service))));
     held.removeAllListeners("exit");
     held.kill("SIGKILL");
-    console.log(`${`idle streams${tls}`.padEnd(22)} ${STREAMS}, ${each.toFixed(1)} KB each`);
 }
 
-const yardstick = await measureYardstick();
+/** The service over TLS, as far as prepare() needs it. */
+const secure = ({ url, apiKey }) => ({ url, apiKey, ok: (method, target, body) => new Promise((resolve, reject) => {
+    https.request(url + target, { method, rejectUnauthorized: false, headers: { authorization: `Bearer ${apiKey}`,
+        "content-type": "application/json" } }, async (reply) => resolve(JSON.parse(Buffer.concat(await reply.toArray()))))
+        .once("error", reject).end(JSON.stringify(body));
+}) });
+
+function openTlsStream(port, request) {
+    const socket = tls.connect({ port, host: "127.0.0.1", rejectUnauthorized: false }, () => socket.write(request));
+    return new Promise((resolve, reject) => {
+        socket.once("data", () => resolve(socket)).once("error", reject);
+    });
+}
+
+async function tlsStreams() {
+    const folder = mkdtempSync(path.join(tmpdir(), "bench-tls-")), key = path.join(folder, "key"), cert = path.join(folder, "cert");
+    execFileSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+        "-subj", "/CN=localhost", "-keyout", key, "-out", cert], { stdio: "pipe" });
+    chmodSync(key, 0o600);
+    const service = await startService({ args: ["--tls-cert", cert, "--tls-key", key] });
+    try {
+        const one = secure(service);
+        await prepare(one);
+        const pid = controlOf(service.pid), before = rssKb(pid), sockets = [];
+        for (let i = 0; i < TLS_STREAMS; i++) {
+            sockets.push(await openTlsStream(Number(new URL(one.url).port), streamRequest(one)));
+        }
+        print("idle streams with TLS", `${TLS_STREAMS}, ${((rssKb(pid) - before) / TLS_STREAMS).toFixed(1)} KB each`);
+        sockets.forEach((socket) => socket.destroy());
+    } finally {
+        await service.stop();
+        rmSync(folder, { recursive: true });
+    }
+}
+
 const service = await startService();
+let yardstick;
 try {
-    const agent = await service.ok("POST", "/v1/agents", { name: "bench", model: { provider: "local", id: "m",
-        api: "openai-completions", baseUrl: "http://127.0.0.1:9/v1" } });
-    const environment = await service.ok("POST", "/v1/environments", { name: "bench" });
-    const body = { ...BODY, agent: agent.id, environmentId: environment.id };
-    const session = await service.ok("POST", "/v1/sessions", body);
-    const { apiKey } = service;
-    print("durable creates", run(service.url, requestText("POST", "/v1/sessions", apiKey, body)), yardstick.create);
-    print("get", run(service.url, requestText("GET", `/v1/sessions/${session.id}`, apiKey)), yardstick.get);
+    await prepare(service);
+    yardstick = await prepareYardstick(service.session.agent);
+    compare("durable creates", service, yardstick, "POST", () => "/v1/sessions", (one) => one.body);
+    compare("get", service, yardstick, "GET", (one) => `/v1/sessions/${one.session.id}`);
     const limited = Number(/Max open files\s+\d+\s+(\d+)/.exec(readFileSync("/proc/self/limits", "utf8"))[1]);
     if (limited > STREAMS + 1000) {
-        await streams(service, session, "");
+        await streams(service);
     } else {
-        console.log(`idle streams           left out: ${STREAMS} need more than the ${limited} open files allowed`);
+        print("idle streams", `left out: ${STREAMS} need more than the ${limited} open files allowed`);
     }
     await service.kill9();
-    fill(path.join(service.data, "control.db"), session.id, SESSIONS);
+    fill(path.join(service.data, "control.db"), service.session.id, SESSIONS);
+    if (yardstick) {
+        fill(yardstick.file, yardstick.session.id, SESSIONS);
+    }
     await service.restart();
     await service.ok("GET", "/v1/sessions");
-    print(`list of ${SESSIONS}`, run(service.url, requestText("GET", "/v1/sessions?limit=20", apiKey)), yardstick.list);
+    compare(`list of ${SESSIONS}`, service, yardstick, "GET", () => "/v1/sessions?limit=20");
 } finally {
+    yardstick?.stop();
     await service.stop();
 }
+await tlsStreams();

@@ -1,28 +1,28 @@
 // The yardstick of tests/bench/api.mjs: what the service does for sessions, written the usual way on Fastify and
-// better-sqlite3. node yardstick.cjs FOLDER-OF-PACKAGES DATABASE; prints its port. Not a test, not part of the product.
+// better-sqlite3. Arguments: folder of packages, database, better-sqlite3 or node:sqlite, the agent that sessions hold.
+// Prints its port. Not a test, not part of the product.
 const { createRequire } = require("node:module");
 const { randomBytes } = require("node:crypto");
-const load = createRequire(`${process.argv[2]}/`);
+const [packages, file, engine, definition] = process.argv.slice(2);
+const load = createRequire(`${packages}/`);
 const app = load("fastify")();
 
-/** better-sqlite3, or Node's own, which has no transaction(). */
-function open(file) {
-    try {
-        return new (load("better-sqlite3"))(file);
-    } catch {
-        const { DatabaseSync } = require("node:sqlite");
-        const own = new DatabaseSync(file);
-        own.transaction = (fn) => (...args) => {
-            own.exec("BEGIN IMMEDIATE");
-            const result = fn(...args);
-            own.exec("COMMIT");
-            return result;
-        };
-        return own;
+function open() {
+    if (engine === "better-sqlite3") {
+        return new (load(engine))(file);
     }
+    const { DatabaseSync } = require("node:sqlite");
+    const own = new DatabaseSync(file);
+    own.transaction = (fn) => (...args) => {
+        own.exec("BEGIN IMMEDIATE");
+        const result = fn(...args);
+        own.exec("COMMIT");
+        return result;
+    };
+    return own;
 }
 
-const db = open(process.argv[3]);
+const db = open();
 db.exec("PRAGMA journal_mode = WAL");
 db.exec("PRAGMA synchronous = FULL");
 db.exec(`CREATE TABLE agents (tenant_id TEXT, id TEXT, definition TEXT, PRIMARY KEY (tenant_id, id));
@@ -30,7 +30,6 @@ db.exec(`CREATE TABLE agents (tenant_id TEXT, id TEXT, definition TEXT, PRIMARY 
     CREATE TABLE sessions (tenant_id TEXT, id TEXT, agent_id TEXT, agent TEXT, environment_id TEXT, environment TEXT,
         title TEXT, metadata TEXT, status TEXT, created_at INTEGER, updated_at INTEGER, PRIMARY KEY (tenant_id, id));
     CREATE INDEX sessions_by_age ON sessions (tenant_id, created_at, id);`);
-const definition = JSON.stringify({ name: "bench", model: { provider: "local", id: "m" }, tools: null });
 db.prepare("INSERT INTO agents VALUES ('t', 'agent_01MCC5RM008WXF1W76TSSHS283', ?)").run(definition);
 db.prepare("INSERT INTO environments VALUES ('t', 'env_01MCC5RM008WXF1W76TSSHS283', ?)").run(definition);
 

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -32,6 +33,21 @@ static void a_moment_is_written_and_read(void **state)
     }
 }
 
+/* Each day of eight centuries, at an odd moment of it. */
+static void every_date_is_the_librarys(void **state)
+{
+    (void)state;
+    for (int64_t day = -146097; day < 146097; day++) {
+        int64_t ms = day * 86400000 + 45296789;
+        time_t seconds = (time_t)((ms - 789) / 1000);
+        struct tm tm;
+        char ours[CLOCK_TEXT_MAX], theirs[64];
+        gmtime_r(&seconds, &tm);
+        strftime(theirs, sizeof theirs, "%Y-%m-%dT%H:%M:%S.789Z", &tm);
+        assert_string_equal(clock_format(ms, ours), theirs);
+    }
+}
+
 static void what_is_no_moment_is_not_read(void **state)
 {
     (void)state;
@@ -53,6 +69,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_moment_is_written_and_read),
+        cmocka_unit_test(every_date_is_the_librarys),
         cmocka_unit_test(what_is_no_moment_is_not_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
