@@ -4,13 +4,14 @@
 //   create   POST /v1/sessions, durable before the answer      get   GET /v1/sessions/:id
 //   list     GET /v1/sessions?limit=20 with 100,000 sessions   streams   memory of control for each idle event stream
 import { execFileSync, spawn, spawnSync } from "node:child_process";
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import https from "node:https";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import tls from "node:tls";
 import { fileURLToPath } from "node:url";
+import { eventually } from "../support/eventually.mjs";
 import { startService } from "../support/service.mjs";
 import { startYardstick } from "../support/yardstick.mjs";
 
@@ -196,8 +197,10 @@ try {
     if (yardstick) {
         fill(yardstick.file, yardstick.session.id, SESSIONS);
     }
+    const filledAt = Date.now();
     await service.restart();
-    await service.ok("GET", "/v1/sessions");
+    await eventually("the start's copy of the database", () => statSync(path.join(service.data, "objects/system/control.db")).mtimeMs,
+        (at) => at > filledAt); // it takes a processor for a while
     compare(`list of ${SESSIONS}`, service, yardstick, "GET", () => "/v1/sessions?limit=20");
 } finally {
     yardstick?.stop();
