@@ -16,6 +16,28 @@ export type ApiKeyId = string;
 
 export type FileId = string;
 
+export type VolumeId = string;
+
+/** Lower-case letters, digits, - _ and ., the first a letter or digit */
+export type VolumeName = string;
+
+export type VolumeCreate = {
+    name: VolumeName;
+};
+
+export type Volume = {
+    id: VolumeId;
+    type: "volume";
+    name: VolumeName;
+    /** On disk, when it was last measured: each minute while a sandbox that has it runs. Counts against fileStorageBytes */
+    sizeBytes: number;
+    measuredAt: NullableTime;
+    /** That have started with it and are not deleted */
+    sessions: number;
+    createdAt: Time;
+    lastUsedAt: NullableTime;
+};
+
 export type File = {
     id: FileId;
     type: "file";
@@ -262,6 +284,32 @@ export type Packages = {
 /** Names with at most a version: jq=1.6-2.1 (apt), typescript@5.4.2 (npm), requests==2.32.3 (pip) */
 export type PackageNames = string[] | null;
 
+/** Folders mounted into the sandbox at each start, nosuid and nodev. No name, source or target twice; no target within another. They are not copied by forks and snapshots, and not told by changes, pulls and outputs */
+export type Mounts = Mount[] | null;
+
+/** A volume, or a folder of the service's machine that its operator allows (serve --allow-mount) */
+export type Mount = VolumeMount | BindMount;
+
+export type VolumeMount = {
+    type: "volume";
+    name: VolumeName;
+    target: MountTarget;
+    /** Default: false */
+    readOnly?: boolean;
+};
+
+export type BindMount = {
+    type: "bind";
+    /** Absolute path of a folder, without . and .. parts */
+    source: string;
+    target: MountTarget;
+    /** Default: true. false needs a folder that does not belong to the machine's root */
+    readOnly?: boolean;
+};
+
+/** Absolute path in the sandbox, without . and .. parts. Not a system folder, /tmp, /mnt/session, /mnt/memory or what lies within; not /workspace, /root or a parent of theirs: mount within them */
+export type MountTarget = string;
+
 /** This version gives sandboxes no network */
 export type Networking = {
     type: "none";
@@ -280,6 +328,7 @@ export type EnvironmentCreate = {
     image?: Image;
     resources?: Resources;
     packages?: Packages;
+    mounts?: Mounts;
     networking?: NullableNetworking;
     idleTimeout?: Seconds;
     maxDuration?: Seconds;
@@ -292,6 +341,7 @@ export type EnvironmentUpdate = {
     image?: Image;
     resources?: Resources;
     packages?: Packages;
+    mounts?: Mounts;
     networking?: NullableNetworking;
     idleTimeout?: Seconds;
     maxDuration?: Seconds;
@@ -305,6 +355,7 @@ export type Environment = {
     image: Image;
     resources: Resources;
     packages: Packages;
+    mounts: Mounts;
     networking: Networking;
     /** Seconds without a running turn until the sandbox is stopped; its files stay */
     idleTimeout: number;
@@ -1410,6 +1461,46 @@ export interface Operations {
         method: "DELETE";
         path: "/v1/api-keys/{id}";
         params: { "id": string };
+        query: {  };
+        body: undefined;
+        status: 204;
+        reply: undefined;
+    };
+    /** List volumes */
+    listVolumes: {
+        method: "GET";
+        path: "/v1/volumes";
+        params: {  };
+        query: { "name"?: string; "limit"?: number; "cursor"?: string; "order"?: "asc" | "desc" };
+        body: undefined;
+        status: 200;
+        reply: Page<Volume>;
+    };
+    /** Create a volume */
+    createVolume: {
+        method: "POST";
+        path: "/v1/volumes";
+        params: {  };
+        query: {  };
+        body: VolumeCreate;
+        status: 201;
+        reply: Volume;
+    };
+    /** Get a volume */
+    getVolume: {
+        method: "GET";
+        path: "/v1/volumes/{id}";
+        params: { "id": VolumeId };
+        query: {  };
+        body: undefined;
+        status: 200;
+        reply: Volume;
+    };
+    /** Remove a volume with all that is in it */
+    deleteVolume: {
+        method: "DELETE";
+        path: "/v1/volumes/{id}";
+        params: { "id": VolumeId };
         query: {  };
         body: undefined;
         status: 204;

@@ -2,6 +2,7 @@
 
 #include "api/service.h"
 #include "base/mem.h"
+#include "base/path.h"
 #include "session/manager.h"
 #include "session/sandboxes.h"
 
@@ -58,22 +59,6 @@ err copies_run(struct copies *c, const struct copyout_request *request,
     }
 }
 
-static bool path_is_clean(struct str path)
-{
-    struct str part;
-    if (path.n == 0 || path.p[0] != '/' || path.n > COPYOUT_PATH_MAX || str_has_nul(path))
-        return false;
-    if (path.n == 1)
-        return true;
-    path = (struct str){path.p + 1, path.n - 1};
-    if (path.p[path.n - 1] == '/')
-        return false;
-    while (path.n > 0 && str_split(&path, '/', &part))
-        if (part.n == 0 || part.n > 255 || str_is(part, ".") || str_is(part, ".."))
-            return false;
-    return true;
-}
-
 err copies_path(struct ctx *ctx, const char *otherwise, const char **out)
 {
     struct str path = ctx_query(ctx, "path");
@@ -81,7 +66,7 @@ err copies_path(struct ctx *ctx, const char *otherwise, const char **out)
         *out = otherwise;
         return 0;
     }
-    if (!path_is_clean(path))
+    if (path.n > COPYOUT_PATH_MAX || !path_is_clean(path))
         return fail(E_INVALID, "query parameter path must be an absolute path without `.`, `..` "
                                "and empty parts");
     *out = arena_str(ctx->arena, path).p;

@@ -2,6 +2,7 @@
    the definition it was created with. */
 #include "api/environments.h"
 
+#include "api/environment_mounts.h"
 #include "api/fields.h"
 #include "api/routes.h"
 #include "api/rows.h"
@@ -159,7 +160,12 @@ static const struct field shared_fields[] = {
      .nullable = true,
      .members = packages_fields,
      .check = check_packages},
-    {.name = "mounts", .not_supported = "leave it out"},
+    {.name = "mounts",
+     .kinds = FIELD_ARRAY,
+     .nullable = true,
+     .max = MOUNTS_MAX,
+     .item = &environment_mount_field,
+     .check = environment_check_mounts},
     {.name = "metadata", .kinds = FIELD_OBJECT, .nullable = true, .check = fields_metadata},
     {0},
 };
@@ -192,10 +198,11 @@ static json_t *default_of(const char *member)
 /* Omitted = kept, null = back to the default, a value = replaced whole. */
 static void apply(json_t *definition, const json_t *changes)
 {
-    static const char *const members[] = {"name",        "type",        "image",
-                                          "resources",   "packages",    "networking",
-                                          "idleTimeout", "maxDuration", "metadata"};
+    static const char *const members[] = {"name",        "type",    "image",      "resources",
+                                          "packages",    "mounts",  "networking", "idleTimeout",
+                                          "maxDuration", "metadata"};
     fields_apply(definition, changes, members, sizeof members / sizeof *members, default_of);
+    environment_fill_mounts(definition);
 }
 
 /* Rows */
@@ -269,6 +276,8 @@ static json_t *environment_json(struct environment *n)
     json_t *j = json_object();
     json_set_str(j, "id", str_of(n->id));
     json_object_update(j, n->definition);
+    if (!json_object_get(j, "mounts")) /* stored before there were any */
+        json_object_set_new(j, "mounts", json_null());
     json_decref(n->definition);
     json_set_time(j, "createdAt", n->created_at);
     json_set_time(j, "updatedAt", n->updated_at);

@@ -24,6 +24,7 @@ extern const struct route
     routes_stream[],
     routes_tenant[],
     routes_vaults[],
+    routes_volumes[],
     routes_workspace[];
 
 const struct route *const api_routes[] = {
@@ -47,6 +48,7 @@ const struct route *const api_routes[] = {
     routes_stream,
     routes_tenant,
     routes_vaults,
+    routes_volumes,
     routes_workspace,
     NULL,
 };

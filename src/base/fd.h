@@ -30,7 +30,7 @@ err fd_read_file(const char *path, size_t max, struct buf *out);
 /* Writes beside the target, fsyncs, renames and fsyncs the folder: whole or not at all. */
 err fd_write_file_atomic(const char *path, struct str content, mode_t mode);
 
-#define FD_PASS_MAX 8
+#define FD_PASS_MAX 12
 /* One message with up to FD_PASS_MAX descriptors over SOCK_SEQPACKET or SOCK_STREAM. The caller
    keeps its copies. */
 err fd_send(int sock, const void *p, size_t n, const int *fds, size_t fd_count);

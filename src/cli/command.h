@@ -123,6 +123,9 @@ extern const struct command vault_list_command;
 extern const struct command vault_rotate_key_command;
 extern const struct command vault_set_command;
 extern const struct command vault_unset_command;
+extern const struct command volume_get_command;
+extern const struct command volume_list_command;
+extern const struct command volume_remove_command;
 extern const struct command why_command;
 
 /* Options that several commands have. */

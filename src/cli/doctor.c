@@ -125,7 +125,23 @@ static void check_ids(const struct sandbox_caps *caps, json_t *findings)
             "--add-subgids 100000-165535 USER");
 }
 
-static json_t *check_providers(json_t *findings)
+/* Whether there is room for volumes here, by trying it. Binds need nothing but the option. */
+static void check_mounts(const struct invocation *call, const struct sandbox_provider *provider,
+                         json_t *findings)
+{
+    const char *data = option_value(call, "data");
+    const struct sandbox_mount volume = {.type = MOUNT_VOLUME};
+    const struct sandbox_place place = {.volumes = access(data, X_OK) == 0 ? data : "."};
+    if (!provider->mount_check)
+        add(findings, "mounts", LESS, "the provider mounts nothing into sandboxes", NULL);
+    else if (provider->mount_check(&volume, &place))
+        add(findings, "mounts", LESS, err_text(), "put the data directory on such a file system");
+    else
+        add(findings, "mounts", GOOD,
+            "volumes; folders of this machine with serve --allow-mount DIR", NULL);
+}
+
+static json_t *check_providers(const struct invocation *call, json_t *findings)
 {
     json_t *list = json_array();
     bool usable = false;
@@ -143,8 +159,10 @@ static json_t *check_providers(json_t *findings)
         snprintf(text, sizeof text, "%s: %s", sandbox_providers[i]->name,
                  caps.usable ? "can be used" : "cannot be used here");
         add(findings, "sandbox", caps.usable ? GOOD : LESS, text, caps.reason);
-        if (caps.usable)
+        if (caps.usable) {
             check_ids(&caps, findings);
+            check_mounts(call, sandbox_providers[i], findings);
+        }
     }
     if (!usable)
         add(findings, "sandboxes", NEEDED, "no sandbox provider can be used", "see above");
@@ -278,7 +296,7 @@ static int run(const struct invocation *call)
 {
     AUTO_JSON findings = json_array();
     check_runtime(call, findings);
-    json_t *providers = check_providers(findings);
+    json_t *providers = check_providers(call, findings);
     check_zones(call, findings);
     check_namespaces(findings);
     check_cgroups(findings);

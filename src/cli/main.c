@@ -96,6 +96,12 @@ static const struct section {
          &file_download_command,
          &file_delete_command,
      }},
+    {"Volumes that environments mount",
+     {
+         &volume_list_command,
+         &volume_get_command,
+         &volume_remove_command,
+     }},
     {"Images that environments start from",
      {
          &image_import_command,

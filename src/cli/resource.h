@@ -27,7 +27,7 @@ struct resource {
 };
 
 extern const struct resource agent_resource, environment_resource, file_resource, session_resource,
-    vault_resource;
+    vault_resource, volume_resource;
 
 /* An id, an unambiguous beginning of one, a name (for sessions the title, if only one has it), or
    "last" for the newest. E_NOT_FOUND and E_CONFLICT name what is near. */

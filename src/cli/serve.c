@@ -8,11 +8,13 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/path.h"
 #include "cli/command.h"
 #include "cli/logging.h"
 #include "cli/sandbox_options.h"
 #include "cli/service.h"
 #include "parent/listen.h"
+#include "sandbox/mounts.h"
 
 #define PACKAGE_HOSTS                                                                              \
     "deb.debian.org,security.debian.org,archive.ubuntu.com,security.ubuntu.com,ports.ubuntu.com,"  \
@@ -31,6 +33,8 @@ static const struct option options[] = {
      "private hosts that may be dialled, e.g. a local model"},
     {"allow-image", "PATH,…", NULL,
      "environments may name images beneath: dir:PATH, tar:PATH, oci:PATH"},
+    {"allow-mount", "DIR[:ro],…", NULL,
+     "environments may mount these folders and what lies within; ro: never writable"},
     {"retention-days", "DAYS", "30", "how long the logs of deleted sessions are kept"},
     {"package-hosts", "HOST[:PORT],…", PACKAGE_HOSTS, "where packages of environments come from"},
     {0},
@@ -82,21 +86,50 @@ static err copy_option(const struct invocation *call, const char *name, char *ou
 }
 
 /* What links lead to is what counts, so that is what must be given. */
-static err check_image_path(struct str path)
+static err check_real_path(const char *option, struct str path)
 {
     char given[PATH_MAX], real[PATH_MAX];
     if (path.n == 0 || path.n >= sizeof given || path.p[0] != '/')
-        return fail(E_INVALID, "--allow-image needs absolute paths, separated by commas");
+        return fail(E_INVALID, "--%s needs absolute paths, separated by commas", option);
     memcpy(given, path.p, path.n);
     given[path.n] = 0;
     if (realpath(given, real) == NULL)
-        return fail_errno("--allow-image %s", given);
+        return fail_errno("--%s %s", option, given);
     if (strcmp(given, real) != 0)
-        return fail(E_INVALID, "--allow-image %s is really %s: give that path", given, real);
-    return strcmp(real, "/") == 0 ? fail(E_INVALID, "--allow-image / would allow everything") : 0;
+        return fail(E_INVALID, "--%s %s is really %s: give that path", option, given, real);
+    return strcmp(real, "/") == 0 ? fail(E_INVALID, "--%s / would allow everything", option) : 0;
 }
 
-static err take_lists(const struct invocation *call, struct parent_config *c)
+/* Nothing of the service itself, and nothing of the kernel's, may be mounted into a sandbox. */
+static err check_mount_folder(struct str dir, const char *data)
+{
+    static const char *const kernels[] = {"/proc", "/sys", "/dev"};
+    TRY(check_real_path("allow-mount", dir));
+    if (path_is_within(str_of(data), dir) || path_is_within(dir, str_of(data)))
+        return fail(E_INVALID, "--allow-mount %.*s: the data directory %s must lie elsewhere",
+                    STR_ARG(dir), data);
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        if (path_is_within(dir, str_of(kernels[i])))
+            return fail(E_INVALID, "--allow-mount %.*s: nothing of %s can be mounted", STR_ARG(dir),
+                        kernels[i]);
+    }
+    return 0;
+}
+
+static err check_mount_list(const char *list, const char *data)
+{
+    struct str rest = str_of(list);
+    struct mount_allowed one;
+    while (mount_allowed_next(&rest, &one)) {
+        if (one.dir.n == 0)
+            return fail(E_INVALID, "--allow-mount needs absolute paths of folders, like /srv/a or "
+                                   "/srv/a:ro, separated by commas");
+        TRY(check_mount_folder(one.dir, data));
+    }
+    return 0;
+}
+
+static err take_lists(const struct invocation *call, const char *data, struct parent_config *c)
 {
     TRY(copy_option(call, "allow-private", c->allow_private, sizeof c->allow_private));
     TRY(copy_option(call, "package-hosts", c->package_hosts, sizeof c->package_hosts));
@@ -104,9 +137,10 @@ static err take_lists(const struct invocation *call, struct parent_config *c)
     struct str rest = str_of(c->allow_images), path;
     while (rest.n > 0) {
         str_split(&rest, ',', &path);
-        TRY(check_image_path(path));
+        TRY(check_real_path("allow-image", path));
     }
-    return 0;
+    TRY(copy_option(call, "allow-mount", c->allow_mount, sizeof c->allow_mount));
+    return check_mount_list(c->allow_mount, data);
 }
 
 static err open_listener(const struct invocation *call, struct parent_options *o)
@@ -160,7 +194,7 @@ static err start(const struct invocation *call, struct service_setup *s)
         TRY(show_first_key(s));
     TRY(choose_provider(call, &o->config));
     TRY(choose_retention(call, &o->config));
-    TRY(take_lists(call, &o->config));
+    TRY(take_lists(call, s->data.path, &o->config));
     TRY(open_listener(call, o));
     o->config.single_tenant = s->tenant[0] != 0;
     memcpy(o->config.tenant, s->tenant, sizeof o->config.tenant);

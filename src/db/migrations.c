@@ -6,11 +6,13 @@
 #include "base/clock.h"
 
 extern const struct migration migrations_tenants[], migrations_agents[], migrations_sessions[],
-    migrations_idempotency[], migrations_vaults[], migrations_files[], migrations_spend[];
+    migrations_idempotency[], migrations_vaults[], migrations_files[], migrations_spend[],
+    migrations_volumes[];
 
 const struct migration *const db_migrations[] = {
-    migrations_tenants, migrations_agents, migrations_sessions, migrations_idempotency,
-    migrations_vaults,  migrations_files,  migrations_spend,    NULL,
+    migrations_tenants,     migrations_agents,  migrations_sessions,
+    migrations_idempotency, migrations_vaults,  migrations_files,
+    migrations_spend,       migrations_volumes, NULL,
 };
 
 static const char sql_table[] = "CREATE TABLE IF NOT EXISTS schema_migrations ("

@@ -1,5 +1,7 @@
 #include "images/name.h"
 
+#include "base/path.h"
+
 #include <stdio.h>
 
 static bool is_lower(char c)
@@ -78,32 +80,18 @@ bool image_is_derived(const struct image_name *n)
     return strcmp(n->name, IMAGE_NAME_BAKED) == 0 || strcmp(n->name, IMAGE_NAME_LOCAL) == 0;
 }
 
-static bool is_clean_path(struct str path)
-{
-    if (path.n == 0 || path.p[0] != '/')
-        return false;
-    path.p++;
-    path.n--;
-    while (path.n > 0) {
-        struct str part;
-        str_split(&path, '/', &part);
-        if (part.n == 0 || str_is(part, ".") || str_is(part, ".."))
-            return false;
-    }
-    return true;
-}
-
 bool image_path_allowed(const char *image, const char *allowed)
 {
     struct str path = str_of(image), rest = str_of(allowed), prefix, kind;
     str_split(&path, ':', &kind);
-    if (!is_clean_path(path) ||
+    if (path.n > 1 && path.p[path.n - 1] == '/')
+        path.n--;
+    if (!path_is_clean(path) ||
         !(str_is(kind, "dir") || str_is(kind, "tar") || str_is(kind, "oci")))
         return false;
     while (rest.n > 0) {
         str_split(&rest, ',', &prefix);
-        if (is_clean_path(prefix) && str_starts(path, prefix) &&
-            (path.n == prefix.n || path.p[prefix.n] == '/'))
+        if (prefix.n > 1 && path_is_clean(prefix) && path_is_within(path, prefix))
             return true;
     }
     return false;

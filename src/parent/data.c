@@ -25,6 +25,7 @@ static const struct {
 } folders[] = {
     {"logs", true, 0700},       {"objects", true, 0700}, {"images", false, 0755},
     {"sandboxes", false, 0711}, {"run", false, 0711},    {"keys", false, 0700},
+    {"volumes", false, 0700},
 };
 static const char *const database_files[] = {"control.db", "control.db-wal", "control.db-shm"};
 

@@ -9,6 +9,7 @@
    objects/      control   0700   blobs
    images/       root      0755   root file systems
    sandboxes/    root      0711   <id>/ for the provider
+   volumes/      root      0700   <tenant>/<volume>/, mounted into sandboxes
    run/          root      0711   gateway sockets of hosts, remade at each start
    keys/         root      0700   vault.key and the like, 0600
 

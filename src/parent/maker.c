@@ -31,6 +31,20 @@ static err prepare_image(const struct sandbox_provider *provider, const struct m
                         reply->image.spec.image);
 }
 
+/* Of mounts and volumes. */
+static err run_mount_verb(const struct sandbox_provider *provider, const struct maker_request *r,
+                          const struct sandbox_place *place, struct parent_message *reply)
+{
+    if (!provider->mount_check)
+        return fail_as(E_INVALID, MOUNTS_NOT_SUPPORTED, "the sandbox provider %s mounts nothing",
+                       provider->name);
+    if (r->verb == PARENT_MOUNT_CHECK)
+        return provider->mount_check(&r->spec.mounts[0], place);
+    return r->verb == PARENT_VOLUME_REMOVE
+               ? provider->volume_remove(r->spec.tenant, r->spec.id, place)
+               : provider->volume_measure(r->spec.tenant, r->spec.id, place, &reply->volume_bytes);
+}
+
 static err run_verb(const struct sandbox_provider *provider, const struct maker_request *r,
                     struct parent_message *reply)
 {
@@ -44,6 +58,8 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
         .memory_mib = r->memory_mib,
         .allow_unenforced = r->allow_unenforced,
         .sandboxes = r->sandboxes,
+        .volumes = r->volumes,
+        .allow_mount = r->allow_mount,
     };
     switch (r->verb) {
     case PARENT_SANDBOX_CREATE:
@@ -61,6 +77,10 @@ static err run_verb(const struct sandbox_provider *provider, const struct maker_
             &reply->sandbox.live);
     case PARENT_SANDBOX_STATS:
         return provider->status(&r->spec, &place, &reply->status_of);
+    case PARENT_MOUNT_CHECK:
+    case PARENT_VOLUME_MEASURE:
+    case PARENT_VOLUME_REMOVE:
+        return run_mount_verb(provider, r, &place, reply);
     case PARENT_IMAGE_PREPARE:
         return prepare_image(provider, r, &place, reply);
     default:

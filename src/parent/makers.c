@@ -140,6 +140,20 @@ static err fill_source(const struct makers *s, const struct parent_sandbox *fork
     return s->o.uid_ranges ? range_read(s->o.data_dir, r->from, &r->from_uid_base) : 0;
 }
 
+static bool is_of_mounts(uint32_t verb)
+{
+    return verb == PARENT_MOUNT_CHECK || verb == PARENT_VOLUME_MEASURE ||
+           verb == PARENT_VOLUME_REMOVE;
+}
+
+/* In the data directory. */
+static err path_in_data(const struct makers *s, const char *name, char out[PATH_MAX])
+{
+    return snprintf(out, PATH_MAX, "%s/%s", s->o.data_dir, name) >= PATH_MAX
+               ? fail(E_INVALID, "the path of the data directory is too long")
+               : 0;
+}
+
 static err fill_request(struct makers *s, const struct parent_message *m, struct maker_request *r)
 {
     *r = (struct maker_request){
@@ -159,11 +173,12 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
         TRY(fill_source(s, &m->sandbox, r));
     snprintf(r->provider, sizeof r->provider, "%s", s->o.provider);
     snprintf(r->runtime, sizeof r->runtime, "%s", s->o.runtime_dir);
-    if (snprintf(r->images, sizeof r->images, "%s/images", s->o.data_dir) >=
-            (int)sizeof r->images ||
-        snprintf(r->sandboxes, sizeof r->sandboxes, "%s/sandboxes", s->o.data_dir) >=
-            (int)sizeof r->sandboxes)
-        return fail(E_INVALID, "the path of the data directory is too long");
+    snprintf(r->allow_mount, sizeof r->allow_mount, "%s", s->o.allow_mount);
+    TRY(path_in_data(s, "images", r->images));
+    TRY(path_in_data(s, "sandboxes", r->sandboxes));
+    TRY(path_in_data(s, "volumes", r->volumes));
+    if (is_of_mounts(m->verb))
+        return 0;
     if (snprintf(r->socket, sizeof r->socket, "%s/sandboxes/%s/agent.sock", s->o.short_dir,
                  r->spec.id) >= (int)sizeof r->socket)
         return fail(E_INVALID, "the path of the data directory is too long for a socket");
@@ -431,7 +446,7 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
         [PARENT_SANDBOX_FORK] = "copied",    [PARENT_IMAGE_PREPARE] = "used to make an image",
     };
     uint32_t verb = k->request.verb;
-    if (verb == PARENT_SANDBOX_STATS)
+    if (verb == PARENT_SANDBOX_STATS || is_of_mounts(verb))
         return;
     log_bind(NULL, k->request.sandbox.spec.id);
     if (reply->status)

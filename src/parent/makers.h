@@ -31,6 +31,7 @@ struct makers_options {
     bool uid_ranges; /* as root: 65536 ids for each sandbox */
     const char *const *role_args;
     const char *allow_images; /* config.allow_images */
+    const char *allow_mount;  /* config.allow_mount */
     bool limit_memory;        /* the provider can */
     makers_reply reply;
     /* A maker's PARENT_NOTE_EGRESS, for the broker; the descriptors are borrowed. */

@@ -47,7 +47,7 @@ err makers_check(uint32_t verb, const struct sandbox_spec *spec)
         return fail(E_INVALID, "memory: at most 16 TiB; disk: at most 1 PiB");
     if (spec->pids > 4u << 20)
         return fail(E_INVALID, "pids: at most 4194304");
-    return 0;
+    return mounts_check(spec->mounts, spec->mount_count);
 }
 
 static err accept_package(void *arg, enum package_kind kind, struct str name)
@@ -71,8 +71,24 @@ static err check_source(const struct parent_sandbox *fork)
                : fail(E_INVALID, "what is to be copied is neither a sandbox nor a snapshot");
 }
 
+/* A mount, or a volume in place of a sandbox. */
+static err check_of_mounts(uint32_t verb, const struct sandbox_spec *spec)
+{
+    if (!text_ends(spec->id, sizeof spec->id) || !text_ends(spec->tenant, sizeof spec->tenant))
+        return fail(E_INVALID, "an id does not end");
+    if (verb == PARENT_MOUNT_CHECK)
+        return spec->mount_count == 1 ? mounts_check(spec->mounts, 1)
+                                      : fail(E_INVALID, "one mount is checked at a time");
+    return id_valid(str_of(spec->id), MOUNT_VOLUME_ID) && id_valid(str_of(spec->tenant), "tenant")
+               ? 0
+               : fail(E_INVALID, "that is no volume of a tenant");
+}
+
 err makers_check_message(const struct parent_message *m)
 {
+    if (m->verb == PARENT_MOUNT_CHECK || m->verb == PARENT_VOLUME_MEASURE ||
+        m->verb == PARENT_VOLUME_REMOVE)
+        return check_of_mounts(m->verb, &m->sandbox.spec);
     TRY(makers_check(m->verb, &m->sandbox.spec));
     if (m->verb == PARENT_SANDBOX_FORK)
         return check_source(&m->sandbox);

@@ -40,6 +40,13 @@ enum parent_verb {
        snapshot's id → reply sandbox.live: it ran. With a snapshot's id in spec this makes a
        snapshot; DESTROY removes it */
     PARENT_SANDBOX_FORK,
+    /* sandbox.spec.mounts[0] (any volume's id): could it be mounted? (sandbox_provider.mount_check)
+     */
+    PARENT_MOUNT_CHECK,
+    /* sandbox.spec.tenant, .id: that of a volume → reply volume_bytes */
+    PARENT_VOLUME_MEASURE,
+    /* the same, no reply but its status. E_CONFLICT while a sandbox has it */
+    PARENT_VOLUME_REMOVE,
     /* sandbox.spec.memory_mib: would it fit beside what runs? (R51) Reserves nothing */
     PARENT_SANDBOX_FITS,
     /* image.spec (id: build_…, image: what to start from), image.packages → reply image.spec.image:
@@ -117,6 +124,7 @@ struct parent_config {
     /* Where packages come from: host[:port],… that the broker's proxy for builds lets through. */
     char package_hosts[PARENT_TEXT_MAX * 4];
     char allow_images[PARENT_TEXT_MAX * 4]; /* --allow-image (images/name.h), real paths */
+    char allow_mount[PARENT_TEXT_MAX * 4];  /* --allow-mount (sandbox/mounts.h), real paths */
     uint32_t retention_days;                /* R29: deleted sessions are purged after so many */
     bool allow_unenforced; /* limits that nothing enforces here are taken all the same */
     char listen_url[PARENT_TEXT_MAX];
@@ -133,6 +141,7 @@ struct parent_message {
         struct parent_host host;
         struct parent_sandbox sandbox;
         struct sandbox_status status_of;
+        uint64_t volume_bytes;
         struct parent_image image;
         struct parent_credential credential;
         struct parent_config config;

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "sandbox/mounts.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,6 +34,9 @@ struct sandbox_spec {
     uint32_t memory_mib;           /* 0 = SANDBOX_MEMORY_MIB */
     uint32_t pids;                 /* 0 = provider default (256) */
     uint32_t disk_mib;             /* 0 = no quota */
+    /* Of this start: others than before may be named each time (§6.2, R48). */
+    uint32_t mount_count;
+    struct sandbox_mount mounts[MOUNTS_MAX];
 };
 
 enum sandbox_state {
@@ -77,6 +81,8 @@ struct sandbox_place {
     /* Otherwise a limit that the spec asks for and nothing enforces here is E_INVALID
        (limits_not_enforced). */
     bool allow_unenforced;
+    const char *volumes;     /* DATA/volumes; NULL where nothing is mounted */
+    const char *allow_mount; /* --allow-mount (mount_allowed_next); NULL: nothing */
 };
 
 static inline uint32_t sandbox_memory_mib(const struct sandbox_spec *spec)
@@ -90,8 +96,8 @@ struct sandbox_provider {
     /* Optional (NULL): does in advance what verbs of this process will need, before it knows which.
      */
     void (*warm_up)(void);
-    /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec; OK if the
-     * same. */
+    /* Makes the folders; nothing runs yet. E_CONFLICT if it exists with another spec (mounts
+       apart); OK if the same. */
     err (*create)(const struct sandbox_spec *, const struct sandbox_place *);
     /* Idempotent: OK at once when running. Returns when pi-hands has answered HELLO on the socket;
        a half-made sandbox is torn down. Network policy is in force before the first process runs
@@ -114,6 +120,16 @@ struct sandbox_provider {
        127.0.0.1:port inside the running sandbox. */
     err (*listen)(const struct sandbox_spec *, const struct sandbox_place *, uint16_t port,
                   int *out_fd);
+    /* Optional (NULL: this provider mounts nothing, and refuses to start with mounts). Whether such
+       a mount could be made here, whatever the volume, as far as can be told before: E_INVALID
+       (MOUNTS_NOT_SUPPORTED, MOUNT_NOT_ALLOWED) says why not. Changes nothing. */
+    err (*mount_check)(const struct sandbox_mount *, const struct sandbox_place *);
+    /* With mount_check: the bytes on disk of a tenant's volume; 0 when nothing was made yet. */
+    err (*volume_measure)(const char *tenant, const char *volume, const struct sandbox_place *,
+                          uint64_t *out_bytes);
+    /* With mount_check: removes the volume with all that is in it. E_CONFLICT while a sandbox there
+       is was last started with it. Idempotent. */
+    err (*volume_remove)(const char *tenant, const char *volume, const struct sandbox_place *);
     /* Optional, with listen: the folder that holds what a stopped sandbox wrote over its image, as
        overlayfs writes it, with ids from place->uid_base on (`out` has PATH_MAX bytes). */
     err (*layer)(const struct sandbox_place *, char *out);

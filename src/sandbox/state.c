@@ -48,6 +48,23 @@ bool state_spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b
            a->memory_mib == b->memory_mib && a->pids == b->pids && a->disk_mib == b->disk_mib;
 }
 
+static bool mount_equal(const struct sandbox_mount *a, const struct sandbox_mount *b)
+{
+    return a->type == b->type && a->read_only == b->read_only &&
+           strcmp(a->source, b->source) == 0 && strcmp(a->target, b->target) == 0;
+}
+
+bool state_mounts_equal(const struct sandbox_spec *a, const struct sandbox_spec *b)
+{
+    if (a->mount_count != b->mount_count)
+        return false;
+    for (uint32_t i = 0; i < a->mount_count; i++) {
+        if (!mount_equal(&a->mounts[i], &b->mounts[i]))
+            return false;
+    }
+    return true;
+}
+
 /* Copies a string member; E_INVALID when it is missing, holds a NUL or does not fit. */
 static err take_text(const json_t *o, const char *key, size_t cap, char *out)
 {
@@ -76,6 +93,25 @@ static err take_u32(const json_t *o, const char *key, uint32_t *out)
     return 0;
 }
 
+/* Records of before mounts have none. */
+static err take_mounts(const json_t *o, struct sandbox_spec *spec)
+{
+    const json_t *list = json_object_get(o, "mounts");
+    if (list == NULL)
+        return 0;
+    if (!json_is_array(list) || json_array_size(list) > MOUNTS_MAX)
+        return fail(E_INVALID, "mounts is not a short list");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        struct sandbox_mount *m = &spec->mounts[spec->mount_count++];
+        m->type = json_get_bool(one, "bind", false) ? MOUNT_BIND : MOUNT_VOLUME;
+        m->read_only = json_get_bool(one, "readOnly", true);
+        TRY(take_text(one, "source", sizeof m->source, m->source));
+        TRY(take_text(one, "target", sizeof m->target, m->target));
+    }
+    return mounts_check(spec->mounts, spec->mount_count);
+}
+
 err state_parse_spec(struct str text, struct sandbox_spec *out)
 {
     AUTO_JSON o = NULL;
@@ -88,6 +124,7 @@ err state_parse_spec(struct str text, struct sandbox_spec *out)
     TRY(take_u32(o, "memoryMib", &s.memory_mib));
     TRY(take_u32(o, "pids", &s.pids));
     TRY(take_u32(o, "diskMib", &s.disk_mib));
+    TRY(take_mounts(o, &s));
     *out = s;
     return 0;
 }
@@ -107,6 +144,20 @@ static err write_file(const char *dir, const char *name, json_t *content)
     return rename(temp, path) < 0 ? fail_errno("rename %s", temp) : 0;
 }
 
+static json_t *mounts_json(const struct sandbox_spec *spec)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < spec->mount_count; i++) {
+        const struct sandbox_mount *m = &spec->mounts[i];
+        json_t *one =
+            json_pack("{s:b, s:b}", "bind", m->type == MOUNT_BIND, "readOnly", m->read_only);
+        json_set_str(one, "source", str_of(m->source));
+        json_set_str(one, "target", str_of(m->target));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
 err state_write_spec(const char *dir, const struct sandbox_spec *spec)
 {
     AUTO_JSON o = json_object();
@@ -117,6 +168,8 @@ err state_write_spec(const char *dir, const struct sandbox_spec *spec)
     json_object_set_new(o, "memoryMib", json_integer(spec->memory_mib));
     json_object_set_new(o, "pids", json_integer(spec->pids));
     json_object_set_new(o, "diskMib", json_integer(spec->disk_mib));
+    if (spec->mount_count)
+        json_object_set_new(o, "mounts", mounts_json(spec));
     return write_file(dir, "spec.json", o);
 }
 

@@ -34,7 +34,9 @@ err state_lock(const char *dir, int *out_fd);
 /* True when a verb is at work on it. */
 bool state_is_locked(const char *dir);
 
+/* Apart from mounts, which are of one start. */
 bool state_spec_equal(const struct sandbox_spec *a, const struct sandbox_spec *b);
+bool state_mounts_equal(const struct sandbox_spec *a, const struct sandbox_spec *b);
 err state_write_spec(const char *dir, const struct sandbox_spec *spec);
 err state_read_spec(const char *dir,
                     struct sandbox_spec *out); /* E_NOT_FOUND: not created, or damaged */

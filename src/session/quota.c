@@ -108,6 +108,12 @@ err quota_take(struct db_conn *c, const char *tenant, enum quota_kind kind, int6
     return changed ? 0 : quota_exceeded(kind, limit);
 }
 
+err quota_add(struct db_conn *c, const char *tenant, enum quota_kind kind, int64_t n)
+{
+    return db_exec(c, sql_take, DB_ARGS(DB_C(tenant), DB_C(names[kind]), DB_I(n), DB_I(INT64_MAX)),
+                   NULL);
+}
+
 err quota_give(struct db_conn *c, const char *tenant, enum quota_kind kind, int64_t n)
 {
     return db_exec(c, sql_give, DB_ARGS(DB_C(tenant), DB_C(names[kind]), DB_I(n)), NULL);
@@ -142,7 +148,8 @@ static const char sql_count_sessions[] =
 static const char sql_count_files[] =
     "/* all tenants */ INSERT INTO quota_usage (tenant_id, kind, used)"
     " SELECT t.id, 'fileStorageBytes', (SELECT COALESCE(SUM(size), 0) FROM files f"
-    " WHERE f.tenant_id = t.id AND f.state = 'ready') FROM tenants t WHERE 1 = 1"
+    " WHERE f.tenant_id = t.id AND f.state = 'ready') + (SELECT COALESCE(SUM(bytes), 0)"
+    " FROM volumes v WHERE v.tenant_id = t.id AND v.state = 'ready') FROM tenants t WHERE 1 = 1"
     " ON CONFLICT (tenant_id, kind) DO UPDATE SET used = excluded.used";
 
 static const char sql_count_credentials[] =

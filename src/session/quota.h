@@ -39,6 +39,8 @@ err quota_limits(struct db_conn *c, const char *tenant, struct quota_limits *out
 
 /* Counts `n` more; E_QUOTA (quota_exceeded), naming kind and limit, when they do not fit. */
 err quota_take(struct db_conn *c, const char *tenant, enum quota_kind kind, int64_t n);
+/* Counts `n` more whether they fit or not: they are there already. */
+err quota_add(struct db_conn *c, const char *tenant, enum quota_kind kind, int64_t n);
 /* Counts `n` less; never below 0. */
 err quota_give(struct db_conn *c, const char *tenant, enum quota_kind kind, int64_t n);
 err quota_exceeded(enum quota_kind kind, int64_t limit); /* for those who count themselves */

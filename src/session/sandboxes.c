@@ -10,6 +10,8 @@
 #include "session/images.h"
 #include "session/staging.h"
 #include "session/store.h"
+#include "session/volume_rows.h"
+#include "session/volumes.h"
 
 #include <stdio.h>
 
@@ -101,6 +103,13 @@ static void fill_spec(struct sandbox_spec *spec, const char *tenant, const char 
     snprintf(spec->image, sizeof spec->image, "%s", image ? image : "host");
 }
 
+/* Of a start: what is there without being started mounts nothing. */
+static err fill_mounts(struct sandbox_spec *spec, const char *environment_json)
+{
+    AUTO_JSON environment = json_loads(environment_json, JSON_ALLOW_NUL, NULL);
+    return mounts_read(json_object_get(environment, "mounts"), spec->mounts, &spec->mount_count);
+}
+
 struct row_update {
     const char *tenant, *session, *state;
     int64_t now_ms;
@@ -167,6 +176,8 @@ static err boot(struct sandboxes *s, struct entry *e, const struct sandbox_spec 
 
 struct reservation {
     const struct entry *e;
+    const struct sandbox_spec *wanted; /* with volumes by name */
+    struct sandbox_spec spec;          /* … by id */
     int64_t now_ms;
     char before[SANDBOX_STATE_MAX];
 };
@@ -174,7 +185,8 @@ struct reservation {
 static err reserve(struct db_conn *c, void *arg)
 {
     struct reservation *r = arg;
-    return session_reserve_sandbox(c, r->e->tenant, r->e->session, r->now_ms, r->before);
+    TRY(session_reserve_sandbox(c, r->e->tenant, r->e->session, r->now_ms, r->before));
+    return volume_rows_attach(c, r->e->session, r->wanted, r->now_ms, &r->spec);
 }
 
 /* A deletion is committed before its sandbox is destroyed under the same lock: a start that comes
@@ -219,10 +231,10 @@ static err stage_resources(struct sandboxes *s, struct entry *e)
 
 static err start_locked(struct sandboxes *s, struct entry *e, const struct sandbox_spec *spec)
 {
-    struct reservation r = {.e = e, .now_ms = clock_wall_ms(s->clock)};
+    struct reservation r = {.e = e, .wanted = spec, .now_ms = clock_wall_ms(s->clock)};
     struct err_slot why;
     TRY(db_write(s->db, reserve, &r));
-    err failed = boot(s, e, spec);
+    err failed = boot(s, e, &r.spec);
     if (!failed)
         failed = stage_resources(s, e);
     if (!failed)
@@ -261,7 +273,9 @@ err sandboxes_start(struct sandboxes *s, const char *tenant, const char *session
     struct entry *e = take_entry(s, tenant, session);
     struct sandbox_spec spec;
     fill_spec(&spec, tenant, session, environment_json);
-    err failed = knows_image(e, &spec) ? 0 : choose_image(s, environment_json, &spec);
+    err failed = fill_mounts(&spec, environment_json);
+    if (!failed && !knows_image(e, &spec))
+        failed = choose_image(s, environment_json, &spec);
     if (!failed)
         failed = start_entry(s, e, &spec, out_socket, out_fresh);
     if (failed) /* else the caller's use keeps it, until sandboxes_release */
@@ -495,5 +509,5 @@ err sandboxes_reconcile(struct sandboxes *s)
     }
     correct_claims(s, &claims);
     samples_forget_before(s->samples, began_ms);
-    return 0;
+    return volumes_sweep(s->parent, s->db, s->clock);
 }

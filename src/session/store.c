@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "session/quota.h"
+#include "session/volume_rows.h"
 
 #define COLUMNS                                                                                    \
     "id, tenant_id, agent_id, agent_version, environment_id, agent, environment, title, metadata," \
@@ -440,6 +441,7 @@ err session_forget(struct db_conn *c, const char *tenant, const char *id)
 {
     static const char sql[] = "DELETE FROM sessions WHERE tenant_id = $1 AND id = $2"
                               " AND deleted_at IS NOT NULL";
+    TRY(volume_rows_leave(c, tenant, id));
     return db_exec(c, sql, DB_ARGS(DB_C(tenant), DB_C(id)), NULL);
 }
 

@@ -20,12 +20,15 @@ test("create answers 201 with the resource and its defaults", async () => {
     const made = reply.body;
     assert.match(made.id, /^env_[0-9A-HJKMNP-TV-Z]{26}$/);
     assert.deepEqual(made, {
-        id: made.id, name: body.name, type: "cloud", image: "host", resources: null, packages: null,
+        id: made.id, name: body.name, type: "cloud", image: "host", resources: null, packages: null, mounts: null,
         networking: { type: "none" }, idleTimeout: 300, maxDuration: 86400, metadata: {},
         createdAt: made.createdAt, updatedAt: made.createdAt, archivedAt: null,
     });
     assert.deepEqual(await service.ok("GET", `/v1/environments/${made.id}`), made);
 });
+
+const VOLUME = { type: "volume", name: "a", target: "/srv/a" };
+const mounting = (...mounts) => environmentBody({ mounts });
 
 const refused = [
     ["nothing", {}, ["/name"]],
@@ -43,7 +46,29 @@ const refused = [
         ["/networking/type", "/networking/allowedHosts"], "not_supported"],
     ["networking without a type", environmentBody({ networking: {} }), ["/networking/type"]],
     ["packages", environmentBody({ packages: ["jq"] }), ["/packages"]],
-    ["mounts", environmentBody({ mounts: [{ source: "/" }] }), ["/mounts"], "not_supported"],
+    ["mounts that are no list", environmentBody({ mounts: {} }), ["/mounts"]],
+    ["a mount of nothing", mounting({}), ["/mounts/0/type", "/mounts/0/target"]],
+    ["an unknown kind of mount", mounting({ type: "tmpfs", target: "/srv/a" }), ["/mounts/0/type"]],
+    ["a volume without a name", mounting({ type: "volume", target: "/srv/a" }), ["/mounts/0/name"]],
+    ["a volume with a source", mounting({ ...VOLUME, source: "/srv/a" }), ["/mounts/0/source"]],
+    ["a bind with a name", mounting({ ...VOLUME, type: "bind", source: "/srv/a" }), ["/mounts/0/name"]],
+    ["a bind of what no operator allowed", mounting({ type: "bind", source: "/srv", target: "/srv/a" }), ["/mounts/0"],
+        "mount_not_allowed"],
+    ["readOnly as text", mounting({ ...VOLUME, readOnly: "yes" }), ["/mounts/0/readOnly"]],
+    ["two mounts of one target", mounting(VOLUME, { ...VOLUME, name: "b" }), ["/mounts"], "invalid_mount"],
+    ["a mount within another", mounting(VOLUME, { ...VOLUME, name: "b", target: "/srv/a/b" }), ["/mounts"], "invalid_mount"],
+    ["a volume mounted twice", mounting(VOLUME, { ...VOLUME, target: "/srv/b" }), ["/mounts"], "invalid_mount"],
+    ["nine mounts", mounting(...Array.from({ length: 9 }, (_, i) => ({ ...VOLUME, name: `v${i}`, target: `/srv/${i}` }))),
+        ["/mounts"]],
+    ...["", "A", "-a", ".a", "a/b", "../a", "a b", "\u00e9", "a\0", "a".repeat(64)].map((name) =>
+        [`the name ${JSON.stringify(name)} of a volume`, mounting({ ...VOLUME, name }), ["/mounts/0/name"], "invalid_mount"]),
+    ...["", "/", "srv", "/srv/", "/srv//a", "/srv/../a", "/srv/./a", "/srv/a\0", "/srv/a\n", `/srv/${"a".repeat(252)}`, "/proc",
+        "/proc/1", "/sys/a", "/dev/a", "/usr", "/usr/local/a", "/etc/a", "/tmp/a", "/.pi", "/.pi/a", "/workspace", "/root", "/mnt",
+        "/mnt/session", "/mnt/session/outputs/a", "/mnt/memory/a"].map((target) =>
+        [`the target ${JSON.stringify(target)}`, mounting({ ...VOLUME, target }), ["/mounts/0/target"], "invalid_mount"]),
+    ...["", "/", "srv", "/srv/../etc", "/srv/a\0b"].map((source) =>
+        [`the source ${JSON.stringify(source)}`, mounting({ type: "bind", source, target: "/srv/a" }), ["/mounts/0/source"],
+            "invalid_mount"]),
     ["no time at all", environmentBody({ idleTimeout: 0 }), ["/idleTimeout"]],
     ["half a second", environmentBody({ idleTimeout: 0.5 }), ["/idleTimeout"]],
     ["too much time", environmentBody({ maxDuration: 1e9 }), ["/maxDuration"]],
@@ -71,6 +96,16 @@ for (const [name, value] of Object.entries({ cpus: 1.5, memoryMiB: 256, pids: 64
         }
     });
 }
+
+test("mounts are kept and say whether they are read-only, or are refused because nothing can be mounted here", async () => {
+    const reply = await post(mounting(VOLUME, { ...VOLUME, name: "b", target: "/workspace/b", readOnly: true }));
+    if (reply.status !== 201) return assertPaths(reply, ["/mounts/0"], "mounts_not_supported");
+    const wanted = [{ ...VOLUME, readOnly: false }, { ...VOLUME, name: "b", target: "/workspace/b", readOnly: true }];
+    assert.deepEqual(reply.body.mounts, wanted);
+    const path = `/v1/environments/${reply.body.id}`;
+    assert.deepEqual((await service.ok("PATCH", path, { idleTimeout: 5 })).mounts, wanted);
+    assert.equal((await service.ok("PATCH", path, { mounts: null })).mounts, null);
+});
 
 test("an update replaces what it names; null brings the default back", async () => {
     const made = await create({ idleTimeout: 10, metadata: { a: "1" } });

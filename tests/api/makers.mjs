@@ -64,7 +64,7 @@ export class Tenant {
         }
         const body = structuredClone(example);
         if (typeof body.name === "string") {
-            body.name = uniqueName("tenant test");
+            body.name = uniqueName("tenant-test").replace(" ", "-"); // fit for volumes, too
         }
         for (const [names, id] of idFields(schema)) {
             if (typeof at(body, names) === "string") {

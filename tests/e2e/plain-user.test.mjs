@@ -10,7 +10,7 @@ import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
 const PLAIN_UID = 12345;
 const AS_USER = ["--reuid", `${PLAIN_UID}`, "--regid", `${PLAIN_UID}`, "--clear-groups"];
-const FILES = ["sandbox", "capacity"];
+const FILES = ["sandbox", "capacity", "mounts"];
 
 /** A reason why it cannot be tried, else false. */
 function cannotRun() {

@@ -1,5 +1,6 @@
 /* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
-/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c src/base/fd.c src/sandbox/state.c */
+/* sources: src/base/clock.c src/base/json.c src/base/json_scan.c src/base/fd.c src/base/id.c */
+/* sources: src/base/path.c src/sandbox/mounts.c src/sandbox/state.c */
 /* The files of a sandbox's folder: whatever is accepted is within bounds (a pid that may be
    signalled, paths that end). */
 #include "sandbox/state.h"
@@ -21,6 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (state_parse_spec(text, &spec) == 0) {
         must(memchr(spec.id, 0, sizeof spec.id) && memchr(spec.tenant, 0, sizeof spec.tenant));
         must(memchr(spec.image, 0, sizeof spec.image));
+        must(mounts_check(spec.mounts, spec.mount_count) == 0);
     }
     struct state_run run;
     if (state_parse_run(text, &run) == 0) {

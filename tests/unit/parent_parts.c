@@ -368,6 +368,35 @@ static void copies_are_checked_on_both_sides(void **state)
     assert_int_equal(makers_check(PARENT_SANDBOX_CREATE, &m.sandbox.spec), E_INVALID);
 }
 
+static void volumes_and_mounts_are_checked(void **state)
+{
+    (void)state;
+    static const char volume[] = "vol_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+    struct parent_message m = {.verb = PARENT_VOLUME_REMOVE};
+    struct sandbox_spec *s = &m.sandbox.spec;
+    snprintf(s->id, sizeof s->id, "%s", volume);
+    assert_int_equal(makers_check_message(&m), E_INVALID); /* whose? */
+    snprintf(s->tenant, sizeof s->tenant, TENANT);
+    assert_int_equal(makers_check_message(&m), 0);
+    snprintf(s->tenant, sizeof s->tenant, "..");
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    snprintf(s->tenant, sizeof s->tenant, TENANT);
+    snprintf(s->id, sizeof s->id, SESSION);
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    m = (struct parent_message){.verb = PARENT_MOUNT_CHECK};
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    s->mount_count = 1;
+    s->mounts[0] = (struct sandbox_mount){.type = MOUNT_BIND, .source = "/srv", .target = "/srv/a"};
+    assert_int_equal(makers_check_message(&m), 0);
+    *s = good_spec();
+    m.verb = PARENT_SANDBOX_START;
+    s->mount_count = 1;
+    s->mounts[0] = (struct sandbox_mount){.type = MOUNT_VOLUME, .target = "/srv/a"};
+    assert_int_equal(makers_check_message(&m), E_INVALID);
+    snprintf(s->mounts[0].source, sizeof s->mounts[0].source, "%s", volume);
+    assert_int_equal(makers_check_message(&m), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -389,6 +418,7 @@ int main(void)
         TEST(a_credential_is_opened_for_a_session_only),
         TEST(every_field_of_a_sandbox_request_is_checked),
         TEST(copies_are_checked_on_both_sides),
+        TEST(volumes_and_mounts_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,6 +53,31 @@ static void a_spec_reads_back(void **state)
     assert_false(state_spec_equal(&got, &spec));
 }
 
+/* Mounts are of one start: they make no other sandbox. */
+static void mounts_read_back(void **state)
+{
+    (void)state;
+    struct sandbox_spec with = spec, got;
+    with.mount_count = 2;
+    with.mounts[0] = (struct sandbox_mount){
+        .type = MOUNT_VOLUME, .source = "vol_01ARZ3NDEKTSV4RRFFQ69G5FAV", .target = "/srv/a"};
+    with.mounts[1] = (struct sandbox_mount){
+        .type = MOUNT_BIND, .read_only = true, .source = "/srv", .target = "/srv/b"};
+    assert_int_equal(state_write_spec(dir, &with), 0);
+    assert_int_equal(state_read_spec(dir, &got), 0);
+    assert_true(state_mounts_equal(&got, &with));
+    assert_true(state_spec_equal(&got, &spec));
+    assert_false(state_mounts_equal(&got, &spec));
+    got.mounts[1].read_only = false;
+    assert_false(state_mounts_equal(&got, &with));
+    assert_int_equal(
+        state_parse_spec(STR("{\"id\":\"\",\"tenant\":\"\",\"image\":\"\",\"cpuMilli\":0,"
+                             "\"memoryMib\":0,\"pids\":0,\"diskMib\":0,\"mounts\":"
+                             "[{\"source\":\"../x\",\"target\":\"/srv/a\"}]}"),
+                         &got),
+        E_INVALID);
+}
+
 static void a_run_reads_back(void **state)
 {
     (void)state;
@@ -163,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_spec_reads_back, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(mounts_read_back, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_run_reads_back, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(a_file_cut_by_a_power_failure_is_not_believed, make_folder,
                                         remove_folder),

@@ -36,6 +36,14 @@
 #define HANDS_IMAGE_FD 4
 #define TOOLS 't'
 #define GO 'g'
+/* Mounts that ride along with it: of the root, of the image, then those of the environment. */
+enum {
+    GO_ROOT,
+    GO_IMAGE,
+    GO_MOUNTS,
+    GO_FDS = GO_MOUNTS + MOUNTS_MAX
+};
+_Static_assert(GO_FDS <= FD_PASS_MAX, "they fit into one message");
 /* Born into the first; makes the second while the maker does its part. */
 #define FIRST_NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID)
 #define OWN_NAMESPACES (CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
@@ -80,18 +88,13 @@ static err take_tools(struct boot *b)
     return 0;
 }
 
-/* Message 2: the root mount and that of the image, from a privileged maker. */
-static err wait_for_go(int channel, int *out_mount, int *out_image)
+/* Message 2: from a privileged maker with mounts. */
+static err wait_for_go(int channel, int fds[FD_PASS_MAX])
 {
     char go;
     size_t n;
-    int fds[FD_PASS_MAX];
     TRY(fd_recv(channel, &go, sizeof go, &n, fds));
-    if (n != 1 || go != GO)
-        return fail(E_INTERNAL, "the maker said something unexpected");
-    *out_mount = fds[0];
-    *out_image = fds[1];
-    return 0;
+    return n == 1 && go == GO ? 0 : fail(E_INTERNAL, "the maker said something unexpected");
 }
 
 /* Nothing of the service's own process settings may show or work inside. */
@@ -223,23 +226,31 @@ static err prepare_alone(void)
     return sethostname("sandbox", 7) < 0 ? fail_errno("set the host name") : 0;
 }
 
+/* What a privileged maker does outside. */
+static err build_mounts(struct boot *b, int userns_fd, int fds[FD_PASS_MAX])
+{
+    TRY(root_build(&b->root, userns_fd, &fds[GO_ROOT]));
+    TRY(baseline_open(&b->root, userns_fd, &fds[GO_IMAGE]));
+    return mounts_open(&b->mounts, fds + GO_MOUNTS);
+}
+
 static err enter(struct boot *b)
 {
-    int mount_fd;
+    int fds[FD_PASS_MAX];
     TRY(prepare_alone());
     if (!b->trial)
         TRY(take_tools(b));
-    TRY(wait_for_go(b->channel, &mount_fd, &b->image_fd));
+    TRY(wait_for_go(b->channel, fds));
     /* Only now: our control groups become the root of what we see. */
     if (unshare(CLONE_NEWCGROUP) < 0)
         return fail_errno("create the cgroup namespace");
-    if (!b->privileged) {
-        TRY(root_build(&b->root, -1, &mount_fd));
-        TRY(baseline_open(&b->root, -1, &b->image_fd));
-    }
+    if (!b->privileged)
+        TRY(build_mounts(b, -1, fds));
+    b->image_fd = fds[GO_IMAGE];
     TRY(become_root_inside(b->privileged));
     TRY(limit_processes(b));
-    TRY(root_enter(&b->root, mount_fd));
+    TRY(root_enter(&b->root, fds[GO_ROOT]));
+    TRY(mounts_attach(&b->mounts, fds + GO_MOUNTS));
     TRY(null_stdio());
     TRY(confine_capabilities());
     return confine_system_calls();
@@ -328,7 +339,7 @@ static void expose_to_oom(pid_t pid)
         return; /* only a preference */
 }
 
-static err map_and_build(struct boot *b, int out_mounts[2])
+static err map_and_build(struct boot *b, int fds[FD_PASS_MAX])
 {
     if (!b->privileged)
         return userns_map_self(b->pid);
@@ -337,9 +348,7 @@ static err map_and_build(struct boot *b, int out_mounts[2])
     TRY(userns_open(b->pid, &ns));
     if (unshare(CLONE_NEWNS) < 0)
         return fail_errno("unshare the mount namespace");
-    err e = root_build(&b->root, ns, &out_mounts[0]);
-    if (!e)
-        e = baseline_open(&b->root, ns, &out_mounts[1]);
+    err e = build_mounts(b, ns, fds);
     if (chdir("/") < 0 && !e)
         e = fail_errno("enter /");
     return e;
@@ -378,15 +387,17 @@ static err send_tools(struct boot *b)
 
 err boot_go(struct boot *b)
 {
-    int mounts[2] = {-1, -1}; /* of the root and of the image */
+    int fds[FD_PASS_MAX];
+    for (size_t i = 0; i < FD_PASS_MAX; i++)
+        fds[i] = -1;
     expose_to_oom(b->pid);
     if (!b->trial)
         TRY(send_tools(b));
-    err e = map_and_build(b, mounts);
+    err e = map_and_build(b, fds);
     if (!e)
-        e = tell(b, GO, mounts, mounts[0] >= 0 ? 2 : 0);
-    fd_close(&mounts[0]);
-    fd_close(&mounts[1]);
+        e = tell(b, GO, fds, fds[GO_ROOT] >= 0 ? GO_MOUNTS + b->mounts.count : 0);
+    for (size_t i = 0; i < FD_PASS_MAX; i++)
+        fd_close(&fds[i]);
     TRY(e);
     TRY(hear_outcome(b));
     if (b->trial)

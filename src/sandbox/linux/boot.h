@@ -1,17 +1,20 @@
 /* From nothing to a running init: clones it into its namespaces, waits until it runs pi-hands.
    Two sides work side by side and talk over one socket pair. The maker sends what the init needs
-   (the agent socket, its control groups), then "go" with the root mount when it made one; the init
-   answers with the text of what failed, or with end of file when exec closed its end. */
+   (the agent socket, its control groups), then "go" with the root mount and others when it made
+   them; the init answers with the text of what failed, or with end of file when exec closed its
+   end. */
 #ifndef SANDBOX_LINUX_BOOT_H
 #define SANDBOX_LINUX_BOOT_H
 
 #include "sandbox/linux/cgroup.h"
+#include "sandbox/linux/mounts.h"
 #include "sandbox/linux/root.h"
 #include "sandbox/state.h"
 
 struct boot {
     /* Known before the init exists: */
     struct root_plan root;
+    struct mounts_plan mounts;
     bool privileged;
     bool trial;        /* the init ends instead of running pi-hands */
     uint32_t uid_base; /* privileged */

@@ -16,9 +16,11 @@
 #include "sandbox/linux/inside.h"
 #include "sandbox/linux/layer.h"
 #include "sandbox/linux/limits.h"
+#include "sandbox/linux/mounts.h"
 #include "sandbox/linux/probe.h"
 #include "sandbox/linux/rest.h"
 #include "sandbox/linux/userns.h"
+#include "sandbox/linux/volumes.h"
 #include "sandbox/state.h"
 
 #include <errno.h>
@@ -104,6 +106,14 @@ static err remove_half_made(const struct sandbox_place *place)
     return unlink(path) < 0 ? fail_errno("remove %s", path) : 0;
 }
 
+/* They are claimed by each start (volumes.h): what was never started keeps no volume. */
+static err write_without_mounts(const struct sandbox_spec *spec, const struct sandbox_place *place)
+{
+    struct sandbox_spec made = *spec;
+    made.mount_count = 0;
+    return state_write_spec(place->dir, &made);
+}
+
 static err linux_create(const struct sandbox_spec *spec, const struct sandbox_place *place)
 {
     TRY(image_name_check(spec->image));
@@ -115,7 +125,7 @@ static err linux_create(const struct sandbox_spec *spec, const struct sandbox_pl
     if (e == E_NOT_FOUND) {
         TRY(remove_half_made(place));
         TRY(hold_image(spec, place));
-        return state_write_spec(place->dir, spec);
+        return write_without_mounts(spec, place);
     }
     if (!e && !state_spec_equal(&made, spec))
         return fail(E_CONFLICT, "sandbox %s exists already, made from another request", spec->id);
@@ -268,6 +278,13 @@ static err boot_with(const struct sandbox_spec *spec, const struct sandbox_place
                                  .disk = on_disk ? disk : NULL,
                                  .owner = b->privileged ? place->uid_base : geteuid(),
                                  .tmp_mib = sandbox_memory_mib(spec) / 2};
+    b->mounts = (struct mounts_plan){.count = spec->mount_count,
+                                     .list = spec->mounts,
+                                     .volumes = place->volumes,
+                                     .tenant = spec->tenant,
+                                     .allow_mount = place->allow_mount,
+                                     .privileged = b->privileged,
+                                     .uid_base = place->uid_base};
     err e = boot_steps(spec, place, b, run);
     cgroup_close(&b->door);
     fd_close(&b->listen_fd);
@@ -328,6 +345,7 @@ static err linux_start(const struct sandbox_spec *spec, const struct sandbox_pla
         TRY(clear_run(spec, place, &run));
     }
     const struct ledger ledger = ledger_of(place);
+    TRY(volumes_claim(spec, place));
     TRY(ledger_reserve(&ledger, spec->id, sandbox_memory_mib(spec)));
     return boot_sandbox(spec, place);
 }
@@ -375,7 +393,7 @@ static err fork_locked(const struct sandbox_spec *spec, const struct sandbox_pla
     if (!is_host(&made))
         TRY(image_hold_same(place->images, made.image, from_id, made.id));
     TRY(copy_from(&made, place, from, out_live));
-    TRY(state_write_spec(place->dir, &made)); /* from here on it is there */
+    TRY(write_without_mounts(&made, place)); /* from here on it is there */
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/" HALF_MADE, place->dir);
     return unlink(path) < 0 ? fail_errno("remove %s", path) : 0;
@@ -566,4 +584,7 @@ const struct sandbox_provider sandbox_linux = {
     .lives = linux_lives,
     .listen = linux_listen,
     .layer = linux_layer,
+    .mount_check = mounts_check_here,
+    .volume_measure = volumes_measure,
+    .volume_remove = volumes_remove,
 };

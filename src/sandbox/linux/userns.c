@@ -146,14 +146,20 @@ static err write_proc(pid_t pid, const char *name, const char *text)
     return 0;
 }
 
+static err map_both(pid_t pid, uint32_t uid, uint32_t gid, uint32_t outside, uint32_t count)
+{
+    char map[64];
+    if (outside == 0 || outside > UINT32_MAX - count)
+        return fail(E_INTERNAL, "id range %u… cannot be given to a sandbox", outside);
+    snprintf(map, sizeof map, "%u %u %u", uid, outside, count);
+    TRY(write_proc(pid, "uid_map", map));
+    snprintf(map, sizeof map, "%u %u %u", gid, outside, count);
+    return write_proc(pid, "gid_map", map);
+}
+
 err userns_map_range(pid_t pid, uint32_t base)
 {
-    if (base == 0 || base > UINT32_MAX - USERNS_IDS)
-        return fail(E_INTERNAL, "id range %u… cannot be given to a sandbox", base);
-    char map[64];
-    snprintf(map, sizeof map, "0 %u %u", base, USERNS_IDS);
-    TRY(write_proc(pid, "uid_map", map));
-    return write_proc(pid, "gid_map", map);
+    return map_both(pid, 0, 0, base, USERNS_IDS);
 }
 
 err userns_map_self(pid_t pid)
@@ -235,5 +241,31 @@ err userns_open(pid_t pid, int *out_fd)
     if (fd < 0)
         return fail_errno("open the sandbox's user namespace");
     *out_fd = fd;
+    return 0;
+}
+
+err userns_make(uint32_t uid, uint32_t gid, uint32_t outside, uint32_t count, int *out_fd)
+{
+    int ends[2];
+    char none;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return fail_errno("make a pipe");
+    AUTO_FD wait = ends[0], hold = ends[1];
+    pid_t pid = (pid_t)syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, 0, 0, 0, 0);
+    if (pid < 0)
+        return fail_errno("create a user namespace");
+    if (pid == 0) { /* until we have it, or are gone */
+        close(hold);
+        _exit(read(wait, &none, 1) == 0 ? 0 : 1);
+    }
+    AUTO_FD ns = -1;
+    err e = map_both(pid, uid, gid, outside, count);
+    if (!e)
+        e = userns_open(pid, &ns);
+    fd_close(&hold);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
+    TRY(e);
+    *out_fd = fd_take(&ns);
     return 0;
 }

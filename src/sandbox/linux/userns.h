@@ -27,6 +27,9 @@ err userns_map_self(pid_t pid);
    child, in a user namespace with the ids that his sandboxes have. Returns what `fn` did; of what
    it changes only *out comes back. */
 err userns_call(err (*fn)(void *arg, uint64_t *out), void *arg, uint64_t *out);
+/* A namespace in which nobody is, for idmapped mounts: `count` ids from uid and gid on are those
+   from `outside` on. As root. */
+err userns_make(uint32_t uid, uint32_t gid, uint32_t outside, uint32_t count, int *out_fd);
 /* A descriptor of the namespace of `pid`, for idmapped mounts. */
 err userns_open(pid_t pid, int *out_fd);
 

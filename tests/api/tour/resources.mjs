@@ -3,6 +3,7 @@ import { MODEL, agentBody, environmentBody } from "../support.mjs";
 
 /** What this host may not be able to show. */
 export const golden = [
+    ["Mount", { type: "bind", source: "/srv/repo", target: "/workspace/repo", readOnly: true }],
     ["Resources", { cpus: 1, memoryMiB: 64, pids: 32, diskMiB: 64 }],
     ["ReadyCheck", { ok: false, reason: "no Pi host is ready yet" }],
     ["Ready", { status: "not_ready", checks: { database: { ok: true }, broker: { ok: true },
@@ -62,7 +63,8 @@ async function agents(service) {
 
 async function environments(service) {
     const packages = { apt: ["jq"], npm: ["typescript@5.4.2"], pip: ["requests==2.32.3"] };
-    const full = { type: "cloud", image: "debian", packages, resources: null, networking: { type: "none" },
+    const mounts = [{ type: "volume", name: "tour", target: "/srv/tour", readOnly: true }];
+    const full = { type: "cloud", image: "debian", packages, mounts, resources: null, networking: { type: "none" },
         idleTimeout: 60, maxDuration: 3600, metadata: { a: "b" } };
     const { id, name } = await service.ok("POST", "/v1/environments", environmentBody(full),
         { headers: { "idempotency-key": "tour" } });
