@@ -151,7 +151,8 @@ err resource_find(struct remote *r, const struct resource *resource, const char 
     }
     bool last = strcmp(word, "last") == 0;
     if (resource->has_unique_label && !last) {
-        buf_printf(&path, "%s?includeArchived=true&name=", resource->path);
+        buf_printf(&path, "%s?%sname=", resource->path,
+                   resource->is_never_archived ? "" : "includeArchived=true&");
         remote_escape(&path, word);
         TRY(remote_list(r, path.p, 1, &rows));
         if (json_array_size(rows) == 1)

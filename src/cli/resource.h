@@ -21,7 +21,8 @@ struct resource {
     const char *id_prefix;
     const char *label;     /* the member that a person knows it by */
     bool has_unique_label; /* … and the service finds it by: ?name= */
-    const char *purge;     /* option and query parameter of delete, or NULL */
+    bool is_never_archived;
+    const char *purge; /* option and query parameter of delete, or NULL */
     const struct column *columns;
     const struct resource_filter *filters; /* ended by .option NULL; NULL: none */
 };

@@ -16,6 +16,7 @@ const struct resource volume_resource = {
     .id_prefix = "vol",
     .label = "name",
     .has_unique_label = true,
+    .is_never_archived = true,
     .columns = columns,
 };
 

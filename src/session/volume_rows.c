@@ -187,8 +187,8 @@ err volume_rows_leave(struct db_conn *c, const char *tenant, const char *session
 #define REFS                                                                                       \
     "SELECT v.tenant_id, v.id, v.used_at, CASE WHEN EXISTS (SELECT 1 FROM volume_uses u"           \
     " JOIN sessions s ON s.tenant_id = u.tenant_id AND s.id = u.session_id"                        \
-    " WHERE u.tenant_id = v.tenant_id AND u.volume_id = v.id AND s.sandbox_state = 'running')"     \
-    " THEN 1 ELSE 0 END FROM volumes v"
+    " WHERE u.tenant_id = v.tenant_id AND u.volume_id = v.id AND s.sandbox_state = 'running'"      \
+    " AND s.deleted_at IS NULL) THEN 1 ELSE 0 END FROM volumes v"
 static const char sql_deleting[] = "/* all tenants */ " REFS " WHERE v.state = 'deleting' LIMIT $1";
 static const char sql_unmeasured[] =
     "/* all tenants */ " REFS " WHERE v.state = 'ready' AND v.unmeasured = 1"

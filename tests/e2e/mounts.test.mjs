@@ -1,6 +1,7 @@
 // Mounts of an environment (§6.2, R48): volumes that sessions of a tenant share and that outlive them, and folders of
 // this machine that the operator allows. Runs as root and, from plain-user.test.mjs, as a plain user.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import {
     chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, renameSync, rmSync, statSync,
     symlinkSync, writeFileSync,
@@ -8,9 +9,10 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
 import { assertPaths, assertProblem, createTenant } from "../api/support.mjs";
 import { Session, startJob, textOf } from "../support/job.mjs";
-import { serviceMissing } from "../support/service.mjs";
+import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
 const isRoot = process.getuid() === 0;
 const OWNER = isRoot ? 4321 : process.getuid(); // of folders that are not the host's root's
@@ -218,6 +220,20 @@ describe("mounts", { skip: serviceMissing }, () => {
         assert.doesNotMatch(said, /root's own/);
     });
 
+    test("the commands list volumes and remove one by its name", async () => {
+        const session = await withMounts(volume("by-name"));
+        await bash(session, "echo here > /srv/by-name/f");
+        const run = (...args) => promisify(execFile)(SERVICE_PROGRAM, ["volume", ...args],
+            { env: { PATH: process.env.PATH, PI_MANAGED_URL: job.service.url, PI_MANAGED_API_KEY: job.service.apiKey } });
+        assert.match((await run("list")).stdout, /^vol_\S+ +by-name +\d/m);
+        assert.match((await run("get", "by-name")).stdout, /sessions +1/);
+        await assert.rejects(run("remove", "by-name"), /1 session uses the volume/);
+        await job.service.ok("DELETE", session.path);
+        const [row] = await volumes("by-name");
+        assert.match((await run("remove", "by-name")).stdout, new RegExp(`^${row.id} deleted`));
+        assert.ok(!existsSync(folderOf(row)));
+    });
+
     test("no mount is left on the host when all is killed, and a restart goes on", async () => {
         const session = await withMounts(volume("killed"), bind(path.join(open, "repo")));
         await bash(session, "echo kept > /srv/killed/f");
@@ -227,5 +243,16 @@ describe("mounts", { skip: serviceMissing }, () => {
         assert.equal(hostMounts(), atRest);
         await job.service.restart();
         assert.match(await bash(session, "cat /srv/killed/f /srv/bind/readme"), /^kept\nread me\n/);
+    });
+
+    test("a tenant that stores too much starts no sandbox that could write more", async () => {
+        const session = await withMounts(volume("full"));
+        await bash(session, "head -c 300000 /dev/urandom > /srv/full/f");
+        await job.service.ok("GET", `/v1/volumes/${(await volumes("full"))[0].id}`);
+        await promisify(execFile)(SERVICE_PROGRAM, ["tenant", "set", job.service.tenantId, "--limits", "fileStorageBytes=1000",
+            "--data", job.service.data]);
+        const tries = async (mount) => JSON.stringify(await (await withMounts(mount)).run('CALL bash {"command":"echo it-ran"} THEN SAY done'));
+        assert.match(await tries(volume("full")), /fileStorageBytes/);
+        assert.match(await tries(volume("full", { readOnly: true })), /it-ran/);
     });
 });
