@@ -32,11 +32,11 @@ static bool too_deep(struct str text)
 
 err json_read(struct str text, json_t **out)
 {
-    if (too_deep(text))
-        return fail_as(E_INVALID, "invalid_json", "JSON nested deeper than %d levels",
-                       JSON_DEPTH_MAX);
     json_error_t error;
     json_t *j = json_scan_read(text, true);
+    if (j == NULL && too_deep(text))
+        return fail_as(E_INVALID, "invalid_json", "JSON nested deeper than %d levels",
+                       JSON_DEPTH_MAX);
     if (j == NULL) /* the library knows the rest, and what is wrong */
         j = json_loadb(text.p ? text.p : "", text.n,
                        JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &error);

@@ -2,6 +2,7 @@
 #include "base/json_scan.h"
 
 #include "base/buf.h"
+#include "base/json.h"
 
 #include <stdlib.h>
 
@@ -12,6 +13,7 @@
 struct scan {
     const char *p, *end;
     bool unique;
+    unsigned depth_max;
 };
 
 static bool value(struct scan *s, unsigned depth, json_t **out);
@@ -294,7 +296,7 @@ typedef bool (*content_fn)(struct scan *s, unsigned depth, json_t *container);
 static bool container(struct scan *s, unsigned depth, content_fn content, json_t *take_empty,
                       json_t **out)
 {
-    if (depth < DEPTH_MAX && content(s, depth + 1, take_empty)) {
+    if (depth < s->depth_max && content(s, depth + 1, take_empty)) {
         if (out)
             *out = take_empty;
         return true;
@@ -327,7 +329,7 @@ static bool value(struct scan *s, unsigned depth, json_t **out)
 
 static struct scan scan_of(struct str text)
 {
-    return (struct scan){.p = text.p, .end = text.p + text.n};
+    return (struct scan){.p = text.p, .end = text.p + text.n, .depth_max = DEPTH_MAX};
 }
 
 static bool is_over(struct scan *s)
@@ -402,6 +404,8 @@ json_t *json_scan_read(struct str text, bool unique)
 {
     struct scan s = scan_of(text);
     s.unique = unique;
+    if (unique)
+        s.depth_max = JSON_DEPTH_MAX;
     json_t *j = NULL;
     if (text.n == 0 || !str_is_utf8(text) || !value(&s, 0, &j))
         return NULL;

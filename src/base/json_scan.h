@@ -22,7 +22,8 @@ bool json_scan_items(struct str array, json_scan_fn fn, void *arg);
    are escapes. */
 bool json_scan_text(struct str value, struct str *out);
 /* The value that json_read_log makes of it; with `unique` the one of json_read, which refuses
-   members of the same name. NULL when the text is not plain. UTF-8 is checked. */
+   members of the same name and what is nested deeper than JSON_DEPTH_MAX. NULL when the text is not
+   plain. UTF-8 is checked. */
 json_t *json_scan_read(struct str text, bool unique);
 
 #endif

@@ -85,23 +85,37 @@ static void add_to_line(struct sse_reader *r, struct str part)
     buf_add_char(&r->line, ':');
 }
 
+/* The first CR or LF from p on, or end. *lf is the first LF at or behind p, once it was looked for:
+   a stream of many CRs is not searched for it again and again. */
+static const char *line_end(const char *p, const char *end, const char **lf)
+{
+    if (*lf == NULL || *lf < p) {
+        *lf = memchr(p, '\n', (size_t)(end - p));
+        if (*lf == NULL)
+            *lf = end;
+    }
+    const char *cr = memchr(p, '\r', (size_t)(*lf - p));
+    return cr ? cr : *lf;
+}
+
 void sse_reader_feed(struct sse_reader *r, struct str bytes)
 {
-    size_t start = 0;
-    for (size_t i = 0; i < bytes.n; i++) {
-        char c = bytes.p[i];
-        bool was_cr = r->after_cr;
-        r->after_cr = c == '\r';
-        if (c != '\n' && c != '\r')
-            continue;
-        if (c == '\n' && was_cr) {
-            start = i + 1;
-            continue;
-        }
-        add_to_line(r, (struct str){bytes.p + start, i - start});
+    if (bytes.n == 0)
+        return;
+    const char *p = bytes.p, *end = p + bytes.n;
+    if (r->after_cr && *p == '\n')
+        p++;
+    r->after_cr = false;
+    const char *lf = NULL; /* not looked for yet */
+    while (p < end) {
+        const char *stop = line_end(p, end, &lf);
+        add_to_line(r, (struct str){p, (size_t)(stop - p)});
+        if (stop == end)
+            return;
         take_line(r);
-        start = i + 1;
+        p = stop + 1;
+        r->after_cr = *stop == '\r' && p == end;
+        if (*stop == '\r' && p < end && *p == '\n')
+            p++;
     }
-    if (start < bytes.n)
-        add_to_line(r, (struct str){bytes.p + start, bytes.n - start});
 }
