@@ -74,8 +74,9 @@ $(BUILD)/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libpm.a
 unit: $(UNIT)
 
 # Runs inside a sandbox too: one static program, never sanitized.
-$(BUILD)/tests/support/attack: tests/support/attack.c
-	@mkdir -p $(@D); echo "  CC   $< (static)"; $(CC) -std=gnu17 -D_GNU_SOURCE -O1 $(WARN) -static -s -o $@ $<
+ATTACK := $(wildcard tests/support/attack/*.c)
+$(BUILD)/tests/support/attack: tests/support/attack.c $(ATTACK) tests/support/attack/attack.h
+	@mkdir -p $(@D); echo "  CC   $< (static)"; $(CC) -std=gnu17 -D_GNU_SOURCE -O1 $(WARN) -static -s -o $@ $< $(ATTACK)
 
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
 	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
