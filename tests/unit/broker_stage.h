@@ -512,6 +512,9 @@ static inline const char *error_code_of(const json_t *end)
     return code ? code : "";
 }
 
+/* All that a model has to say. */
+#define GOOD_STREAM                                                                                \
+    "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
 #define SSE_HEAD                                                                                   \
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nX-Request-Id: up-1\r\n"                 \
     "Date: Mon, 30 Nov 2026 01:02:03 GMT\r\n"                                                      \

@@ -2,9 +2,6 @@
  * breaks. */
 #include "broker_stage.h"
 
-#define GOOD_STREAM                                                                                \
-    "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
-
 /* Streams that end before their time */
 
 static void a_stream_that_ends_early_is_broken_and_estimated(void **state)

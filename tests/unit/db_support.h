@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "db/db.h"
 
 struct test_db {
@@ -31,3 +32,20 @@ static inline void test_db_close(struct test_db *t)
     }
     assert_int_equal(rmdir(t->dir), 0);
 }
+
+/* For suites whose tests need nothing but a database: *state is a struct test_db. */
+static inline int test_db_set_up(void **state)
+{
+    struct test_db *t = mem_alloc(sizeof *t);
+    test_db_open(t);
+    *state = t;
+    return 0;
+}
+
+static inline int test_db_tear_down(void **state)
+{
+    test_db_close(*state);
+    mem_free(*state);
+    return 0;
+}
+#define WITH_DB(f) cmocka_unit_test_setup_teardown(f, test_db_set_up, test_db_tear_down)
