@@ -555,6 +555,8 @@ static void other_urls_are_refused_with_a_reason(void **state)
     assert_null(db);
 }
 
+#define WITH_DB(f) cmocka_unit_test_setup_teardown(f, test_db_set_up, test_db_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {

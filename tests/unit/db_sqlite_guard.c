@@ -113,6 +113,8 @@ static void every_table_of_tenants_is_guarded(void **state)
     }
 }
 
+#define WITH_DB(f) cmocka_unit_test_setup_teardown(f, test_db_set_up, test_db_tear_down)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {

@@ -48,4 +48,3 @@ static inline int test_db_tear_down(void **state)
     mem_free(*state);
     return 0;
 }
-#define WITH_DB(f) cmocka_unit_test_setup_teardown(f, test_db_set_up, test_db_tear_down)
