@@ -4,6 +4,7 @@
 
 #include "api/auth.h"
 #include "api/credentials_env.h"
+#include "api/file_record.h"
 #include "api/files.h"
 #include "api/routes.h"
 #include "api/service.h"
@@ -50,6 +51,8 @@ struct control {
     struct buf tls_cert, tls_key;
     struct env_key *env_keys;
 
+    int64_t started_at_ms;
+    bool restored; /* the database is a copy that was brought back */
     struct service service;
     struct http_server *server;
     char *logs_dir;
@@ -145,9 +148,10 @@ static err open_objects(struct control *c)
                                                        .clock = s->clock,
                                                        .logs_dir = c->logs_dir,
                                                        .scratch_dir = s->config.data_dir});
+    c->restored = archive_lost_rows(s->archive);
     TRY(archive_recover(s->archive));
     archive_start(s->archive);
-    return 0;
+    return c->restored ? files_reconcile(s, c->started_at_ms, true) : 0;
 }
 
 static err open_storage(struct control *c)
@@ -246,6 +250,7 @@ static err raise_file_limit(void)
 
 static err start(struct control *c)
 {
+    c->started_at_ms = clock_wall_ms(c->service.clock);
     TRY(raise_file_limit());
     TRY(wait_for_start(c));
     TRY(open_storage(c));
@@ -261,6 +266,8 @@ static void sweep_if_due(struct control *c, int64_t *swept_at_ms)
     int64_t now = clock_wall_ms(c->service.clock);
     if (now - *swept_at_ms < SWEEP_MS)
         return;
+    if (*swept_at_ms == 0 && !c->restored && files_reconcile(&c->service, c->started_at_ms, false))
+        log_warn("the objects of files were not compared with their rows: %s", err_text());
     *swept_at_ms = now;
     if (idempotency_sweep(c->service.db, now))
         log_warn("old idempotency keys were not removed: %s", err_text());

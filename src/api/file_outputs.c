@@ -1,16 +1,22 @@
 #include "api/file_outputs.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "api/copies.h"
+#include "api/file_record.h"
 #include "api/file_rows.h"
 #include "api/file_upload.h"
+#include "api/mime.h"
 #include "api/service.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #define OUTPUTS "/mnt/session/outputs" /* hands/frames.h */
-#define OUTPUTS_MAX 1000
+#define OUTPUTS_MAX 10000              /* kept as files; the first ones in the order of paths */
+#define FETCH_MAX 1000                 /* copied by one request; the next one goes on */
+#define LOOK_MAX 200000                /* entries looked at, to say how many are left out */
 #define CHANGED_AT_MAX 64
 
 struct output {
@@ -27,6 +33,7 @@ struct refresh {
     size_t count;
     struct file_row *files; /* of before */
     size_t file_count;
+    struct file_outputs_rest rest;
 };
 
 /* ---- what is there ---- */
@@ -34,8 +41,12 @@ struct refresh {
 static err see_entry(void *arg, const struct copyout_entry *entry)
 {
     struct refresh *r = arg;
-    if (entry->now.type != COPYOUT_FILE || !entry->utf8 || r->count == OUTPUTS_MAX)
+    if (entry->now.type != COPYOUT_FILE)
         return 0;
+    if (!entry->utf8 || r->count == OUTPUTS_MAX) {
+        r->rest.left_out++;
+        return 0;
+    }
     struct output *o = &r->outputs[r->count++];
     o->path = arena_str(r->ctx->arena, entry->path).p;
     snprintf(o->changed_at, sizeof o->changed_at, "%lld:%llu", (long long)entry->now.ctime_ns,
@@ -51,13 +62,21 @@ static err entry_over(void *arg, enum copyout_trouble now, enum copyout_trouble 
     return 0;
 }
 
+static int compare_outputs(const void *a, const void *b)
+{
+    return strcmp(((const struct output *)a)->path, ((const struct output *)b)->path);
+}
+
 static err look(struct refresh *r)
 {
     struct copyout_summary summary;
-    struct copyout_request request = {.root = OUTPUTS, .files_only = true, .entries = OUTPUTS_MAX};
+    struct copyout_request request = {.root = OUTPUTS, .files_only = true, .entries = LOOK_MAX};
     struct copyout_sink sink = {.begin = see_entry, .end = entry_over, .arg = r};
     r->outputs = arena_alloc(r->ctx->arena, OUTPUTS_MAX * sizeof *r->outputs);
-    return copies_run(r->copies, &request, &sink, &summary);
+    TRY(copies_run(r->copies, &request, &sink, &summary));
+    r->rest.left_out += summary.left_out + summary.truncated;
+    qsort(r->outputs, r->count, sizeof *r->outputs, compare_outputs);
+    return 0;
 }
 
 static err read_known(struct db_conn *c, void *arg)
@@ -135,7 +154,8 @@ static err keep(struct fetch *f)
     TRY(objects_put_end(put, &info));
     memcpy(f->row.sha256, info.sha256, sizeof f->row.sha256);
     f->row.size = (int64_t)info.size;
-    err e = db_write(f->r->ctx->service->db, finish_row, f);
+    err e = file_record_put(f->r->ctx->service->objects, f->r->ctx->tenant, &f->row);
+    e = e ? e : db_write(f->r->ctx->service->db, finish_row, f);
     if (e) {
         struct err_slot why;
         char key[OBJECT_KEY_MAX];
@@ -154,13 +174,13 @@ static err fetch_one(struct refresh *r, struct output *o)
     struct fetch f = {.r = r,
                       .output = o,
                       .row = {.name = file_name_clean(r->ctx->arena, str_of(o->path)),
-                              .mime_type = "application/octet-stream",
                               .metadata_json = "{}",
                               .session = r->session.id,
                               .path = o->path,
                               .changed_at = o->changed_at,
                               .created_at_ms = now}};
     id_new("file", now, f.row.id);
+    f.row.mime_type = mime_of_name(f.row.name);
     TRY(db_write(r->ctx->service->db, begin_row, &f));
     err e = copy_content(&f);
     if (e) {
@@ -183,19 +203,18 @@ static err hide(struct db_conn *c, void *arg)
     return e == E_NOT_FOUND ? 0 : e; /* deleted meanwhile */
 }
 
-static bool is_there(const struct refresh *r, const struct file_row *file)
+/* NULL: it is not there any more. */
+static struct output *output_of(const struct refresh *r, const struct file_row *file)
 {
-    for (size_t i = 0; i < r->count; i++)
-        if (strcmp(r->outputs[i].path, file->path) == 0)
-            return true;
-    return false;
+    struct output key = {.path = file->path};
+    return r->count ? bsearch(&key, r->outputs, r->count, sizeof key, compare_outputs) : NULL;
 }
 
 static err hide_gone(struct refresh *r)
 {
     for (size_t i = 0; i < r->file_count; i++) {
         struct gone g = {r->ctx->tenant, r->files[i].id};
-        if (!is_there(r, &r->files[i]))
+        if (output_of(r, &r->files[i]) == NULL)
             TRY(db_write(r->ctx->service->db, hide, &g));
     }
     return 0;
@@ -203,11 +222,27 @@ static err hide_gone(struct refresh *r)
 
 static void mark_known(struct refresh *r)
 {
-    for (size_t i = 0; i < r->count; i++)
-        for (size_t k = 0; k < r->file_count; k++)
-            if (strcmp(r->outputs[i].path, r->files[k].path) == 0 && r->files[k].changed_at &&
-                strcmp(r->outputs[i].changed_at, r->files[k].changed_at) == 0)
-                r->outputs[i].known = true;
+    for (size_t i = 0; i < r->file_count; i++) {
+        const struct file_row *file = &r->files[i];
+        struct output *o = output_of(r, file);
+        if (o && file->changed_at && strcmp(o->changed_at, file->changed_at) == 0)
+            o->known = true;
+    }
+}
+
+/* What is more than one request can copy waits for the next one. */
+static err fetch_new(struct refresh *r)
+{
+    size_t fetched = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        if (r->outputs[i].known)
+            continue;
+        if (fetched++ < FETCH_MAX)
+            TRY(fetch_one(r, &r->outputs[i]));
+        else
+            r->rest.waiting++;
+    }
+    return 0;
 }
 
 static err bring_up_to_date(struct refresh *r)
@@ -215,9 +250,7 @@ static err bring_up_to_date(struct refresh *r)
     TRY(look(r));
     TRY(db_read(r->ctx->service->db, read_known, r));
     mark_known(r);
-    for (size_t i = 0; i < r->count; i++)
-        if (!r->outputs[i].known)
-            TRY(fetch_one(r, &r->outputs[i]));
+    TRY(fetch_new(r));
     return hide_gone(r);
 }
 
@@ -233,7 +266,7 @@ static err find_session(struct db_conn *c, void *arg)
     return session_find(c, f->ctx->arena, f->ctx->tenant, f->id, f->row);
 }
 
-err file_outputs_refresh(struct ctx *ctx, struct str session)
+err file_outputs_refresh(struct ctx *ctx, struct str session, struct file_outputs_rest *out)
 {
     struct refresh r = {.ctx = ctx};
     struct find f = {ctx, session, &r.session};
@@ -244,5 +277,6 @@ err file_outputs_refresh(struct ctx *ctx, struct str session)
     r.copies = copies_new(ctx, &r.session);
     err e = copies_exist(r.copies) ? bring_up_to_date(&r) : 0;
     copies_free(r.copies);
+    *out = r.rest;
     return e;
 }

@@ -188,3 +188,25 @@ err file_unfinished(struct db_conn *c, int64_t before_ms, size_t limit, struct f
     *out_n = n;
     return 0;
 }
+
+/* ---- whose row may be lost ---- */
+
+static const char sql_state[] =
+    "SELECT (SELECT state FROM files WHERE tenant_id = $1 AND id = $2) FROM tenants WHERE id = $1";
+
+err file_state(struct db_conn *c, const char *tenant, const char *id, enum file_state *out)
+{
+    struct db_rows *r;
+    TRY(db_query(c, sql_state, DB_ARGS(DB_C(tenant), DB_C(id)), &r));
+    enum file_state state = FILE_NO_TENANT;
+    if (db_next(r)) {
+        struct str text = db_str(r, 0);
+        state = text.p == NULL            ? FILE_UNKNOWN
+                : str_is(text, "ready")   ? FILE_READY
+                : str_is(text, "pending") ? FILE_PENDING
+                                          : FILE_DELETING;
+    }
+    TRY(db_rows_done(r));
+    *out = state;
+    return 0;
+}

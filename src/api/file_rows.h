@@ -41,6 +41,15 @@ err file_list(struct db_conn *c, struct arena *a, const char *tenant, const stru
               struct file_row **out, size_t *out_n);
 /* From here on nobody sees it; its bytes are given back. E_NOT_FOUND */
 err file_hide(struct db_conn *c, const char *tenant, struct str id);
+/* What the database says of a file that an object is there of. */
+enum file_state {
+    FILE_NO_TENANT,
+    FILE_UNKNOWN,
+    FILE_PENDING,
+    FILE_READY,
+    FILE_DELETING
+};
+err file_state(struct db_conn *c, const char *tenant, const char *id, enum file_state *out);
 /* After its object is gone. */
 err file_forget(struct db_conn *c, const char *tenant, const char *id);
 

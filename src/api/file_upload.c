@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "api/fields.h"
+#include "api/mime.h"
 #include "api/service.h"
 #include "base/mem.h"
 #include "http/multipart.h"
@@ -54,14 +55,16 @@ const char *file_name_clean(struct arena *a, struct str name)
     return none ? "file" : clean;
 }
 
-/* type/subtype and parameters in visible ASCII; else what says nothing. */
-static const char *clean_mime(struct arena *a, struct str type)
+/* type/subtype and parameters in visible ASCII; else, and where the client says nothing, what the
+   name says. */
+static const char *clean_mime(struct arena *a, struct str type, const char *name)
 {
     const char *slash = type.n ? memchr(type.p, '/', type.n) : NULL;
     bool ok = slash && slash > type.p && type.n <= MIME_BYTES_MAX;
     for (size_t i = 0; ok && i < type.n; i++)
         ok = type.p[i] >= 0x20 && type.p[i] < 0x7f;
-    return ok ? arena_str(a, type).p : "application/octet-stream";
+    return ok && !str_is(type, "application/octet-stream") ? arena_str(a, type).p
+                                                           : mime_of_name(name);
 }
 
 /* ---- parts ---- */
@@ -82,7 +85,7 @@ static err begin_file(struct state *s, const struct multipart_part *part)
         return fail(E_INVALID, "file: must be sent as a file, with a filename");
     }
     s->filename = file_name_clean(a, part->filename);
-    s->mime_type = clean_mime(a, part->content_type);
+    s->mime_type = clean_mime(a, part->content_type, s->filename);
     add_to_fingerprint(s, str_of(s->filename));
     add_to_fingerprint(s, str_of(s->mime_type));
     file_key(s->ctx->tenant, s->id, key);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "api/file_outputs.h"
+#include "api/file_record.h"
 #include "api/file_rows.h"
 #include "api/file_upload.h"
 #include "api/routes.h"
@@ -34,36 +35,60 @@ static void remove_file(struct service *service, const char *tenant, const char 
     char key[OBJECT_KEY_MAX];
     struct doomed d = {tenant, id};
     file_key(tenant, id, key);
-    if (objects_delete(service->objects, key) || db_write(service->db, forget_in, &d))
+    if (objects_delete(service->objects, key) || file_record_remove(service->objects, tenant, id) ||
+        db_write(service->db, forget_in, &d))
         log_warn("the file %s is removed later: %s", id, err_text());
 }
 
+struct creation {
+    struct file_row row;
+    bool stored; /* not so when an older reply is replayed */
+};
+
 static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
-    struct file_row *row = arg;
-    row->created_at_ms = clock_wall_ms(ctx->clock);
+    struct creation *x = arg;
+    const struct file_row *row = &x->row;
     TRY(file_finish(c, ctx->tenant, row));
+    x->stored = true;
     return reply_json(ctx, 201, file_json(row));
 }
 
 static err files_create(struct ctx *ctx)
 {
-    struct file_row *row = arena_alloc(ctx->arena, sizeof *row);
-    TRY(file_upload_finish(ctx, row));
-    err e = ctx_write(ctx, create_in, row);
-    if (e == 0)
+    struct creation *x = arena_alloc(ctx->arena, sizeof *x);
+    TRY(file_upload_finish(ctx, &x->row));
+    x->row.created_at_ms = clock_wall_ms(ctx->clock);
+    err e = file_record_put(ctx->service->objects, ctx->tenant, &x->row);
+    e = e ? e : ctx_write(ctx, create_in, x);
+    if (x->stored && !e)
         return 0;
     struct err_slot why;
     err_save(&why);
-    remove_file(ctx->service, ctx->tenant, row->id);
-    return err_restore(&why);
+    remove_file(ctx->service, ctx->tenant, x->row.id);
+    return e ? err_restore(&why) : 0;
 }
 
 /* ---- reading ---- */
 
+struct listing {
+    struct ctx *ctx;
+    bool refreshed;
+    struct file_outputs_rest rest;
+};
+
+static void say_rest(struct ctx *ctx, const struct file_outputs_rest *rest)
+{
+    AUTO_JSON j = json_pack("{s:I, s:I}", "waiting", (json_int_t)rest->waiting, "leftOut",
+                            (json_int_t)rest->left_out);
+    ctx->page.also = "outputs";
+    ctx->page.also_json = json_write_arena(j, ctx->arena);
+}
+
 static err list_in(struct db_conn *c, void *arg)
 {
-    struct ctx *ctx = arg;
+    const struct listing *l = arg;
+    struct ctx *ctx = l->ctx;
     struct str session = ctx_query(ctx, "sessionId");
     struct file_filter filter = {.session = session.p ? arena_str(ctx->arena, session).p : NULL,
                                  .has_after = ctx->page.has_after,
@@ -77,6 +102,8 @@ static err list_in(struct db_conn *c, void *arg)
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, file_json(&rows[i]));
+    if (l->refreshed)
+        say_rest(ctx, &l->rest);
     return reply_page(ctx, list, row_key_of_created);
 }
 
@@ -84,9 +111,10 @@ static err list_in(struct db_conn *c, void *arg)
 static err files_list(struct ctx *ctx)
 {
     struct str session = ctx_query(ctx, "sessionId");
-    if (session.p && !ctx->page.has_after)
-        TRY(file_outputs_refresh(ctx, session));
-    return db_read(ctx->service->db, list_in, ctx);
+    struct listing l = {.ctx = ctx, .refreshed = session.p && !ctx->page.has_after};
+    if (l.refreshed)
+        TRY(file_outputs_refresh(ctx, session, &l.rest));
+    return db_read(ctx->service->db, list_in, &l);
 }
 
 struct find {

@@ -57,3 +57,14 @@ bool id_valid(struct str s, const char *prefix)
             return false;
     return true;
 }
+
+int64_t id_time_ms(struct str id)
+{
+    const char *at = memchr(id.p, '_', id.n);
+    int64_t ms = 0;
+    for (int i = 1; i <= 10; i++) { /* 50 bits: two zero bits lead */
+        const char *digit = strchr(alphabet, at[i]);
+        ms = ms << 5 | (digit - alphabet);
+    }
+    return ms;
+}

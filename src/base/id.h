@@ -17,6 +17,8 @@ const char *id_new(const char *prefix, int64_t wall_ms, char *out);
 const char *id_make(const char *prefix, int64_t wall_ms, const uint8_t low[10], char *out);
 /* True if `s` is prefix + '_' + 26 Crockford characters in upper case, first at most '7'. */
 bool id_valid(struct str s, const char *prefix);
+/* When a valid id was made. */
+int64_t id_time_ms(struct str id);
 
 void rand_bytes(void *p, size_t n);
 

@@ -22,6 +22,22 @@ static const struct resource_filter filters[] = {
     {.option = "session", .query = "sessionId", .resource = &session_resource},
     {0},
 };
+/* Of a session's outputs, those that are not in the list. */
+static void say_rest(const json_t *page)
+{
+    const json_t *outputs = json_object_get(page, "outputs");
+    int64_t waiting = json_get_int(outputs, "waiting", 0);
+    int64_t left_out = json_get_int(outputs, "leftOut", 0);
+    if (waiting)
+        fprintf(stderr, "%lld more are not copied yet: list again to get them.\n",
+                (long long)waiting);
+    if (left_out)
+        fprintf(stderr,
+                "%lld or more are left out: beyond the first 10,000, with names that are no UTF-8, "
+                "or in folders that cannot be read. pi-managed session pull copies everything.\n",
+                (long long)left_out);
+}
+
 const struct resource file_resource = {
     .noun = "file",
     .plural = "files",
@@ -30,6 +46,7 @@ const struct resource file_resource = {
     .label = "name",
     .columns = columns,
     .filters = filters,
+    .on_page = say_rest,
 };
 
 /* ---- upload ---- */

@@ -116,6 +116,8 @@ static err add_page(struct remote *r, const char *path, size_t max, json_t *all,
     AUTO_JSON page = NULL;
     TRY(remote_get(r, path, &page));
     const json_t *data = json_object_get(page, "data");
+    if (r->on_page)
+        r->on_page(page);
     for (size_t i = 0; i < json_array_size(data) && json_array_size(all) < max; i++)
         json_array_append(all, json_array_get(data, i));
     const char *next = json_get_c(page, "nextCursor");

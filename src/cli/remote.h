@@ -13,6 +13,7 @@ struct remote {
     struct http_client *http;
     const char *key_source; /* where the API key came from, for messages */
     int status;
+    void (*on_page)(const json_t *page); /* of a list: says what stands beside its rows; or NULL */
 };
 
 /* Every command that uses this has these options. */

@@ -288,6 +288,7 @@ static err list_work(struct remote *r)
     TRY(read_limit(r, &limit));
     buf_add_c(&path, resource->path);
     TRY(add_filters(r, &path));
+    r->on_page = resource->on_page;
     TRY(remote_list(r, path.p, limit + 1, &rows));
     bool more = json_array_size(rows) > limit;
     if (more)

@@ -25,6 +25,7 @@ struct resource {
     const char *purge; /* option and query parameter of delete, or NULL */
     const struct column *columns;
     const struct resource_filter *filters; /* ended by .option NULL; NULL: none */
+    void (*on_page)(const json_t *page);   /* of `list`; remote.h */
 };
 
 extern const struct resource agent_resource, environment_resource, file_resource, session_resource,

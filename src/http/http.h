@@ -98,6 +98,8 @@ struct page {
     bool has_after;
     int64_t after_at; /* created_at of the last row of the page before, or a seq */
     char after_id[ID_MAX];
+    const char *also; /* a member that the reply has beside the usual ones; NULL: none */
+    struct str also_json;
 };
 
 struct ctx {

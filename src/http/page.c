@@ -142,6 +142,10 @@ err reply_page_text(struct ctx *ctx, struct str rows, bool more, int64_t last_at
     buf_add_str(&text, rows);
     json_text_str(&text, "nextCursor", more ? cursor_write(ctx->exchange, last_at, last_id) : NULL);
     json_text_bool(&text, "hasMore", more);
+    if (ctx->page.also) {
+        json_text_key(&text, ctx->page.also);
+        buf_add_str(&text, ctx->page.also_json);
+    }
     buf_add_char(&text, '}');
     return reply_json_text(ctx, 200, buf_str(&text));
 }

@@ -118,6 +118,22 @@ void objects_get_close(struct object_get *g)
         g->engine->get_close(g);
 }
 
+err objects_read(struct objects *o, const char *key, uint64_t max, struct buf *out)
+{
+    char block[16384];
+    struct object_get *g;
+    uint64_t size;
+    size_t n = 1;
+    TRY(objects_get(o, key, 0, max, &g, &size));
+    err e = size > max ? fail(E_TOO_LARGE, "the object %s is larger than it should be", key) : 0;
+    while (!e && n > 0) {
+        e = objects_get_read(g, block, sizeof block, &n);
+        buf_add(out, block, e ? 0 : n);
+    }
+    objects_get_close(g);
+    return e;
+}
+
 err objects_size(struct objects *o, const char *key, uint64_t *out)
 {
     TRY(check_key(key, false));

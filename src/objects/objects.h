@@ -9,6 +9,7 @@
 #ifndef OBJECTS_OBJECTS_H
 #define OBJECTS_OBJECTS_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -50,6 +51,9 @@ err objects_get(struct objects *o, const char *key, uint64_t from, uint64_t leng
 /* *out_n = 0 at the end of the range. */
 err objects_get_read(struct object_get *g, void *out, size_t cap, size_t *out_n);
 void objects_get_close(struct object_get *g); /* NULL-safe */
+
+/* Appends an object of at most `max` bytes; E_TOO_LARGE. */
+err objects_read(struct objects *o, const char *key, uint64_t max, struct buf *out);
 
 err objects_size(struct objects *o, const char *key, uint64_t *out);
 err objects_delete(struct objects *o, const char *key); /* 0 when there is none */

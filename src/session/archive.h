@@ -31,6 +31,9 @@ struct archive_options {
 };
 
 struct archive *archive_new(const struct archive_options *o);
+/* The database is a copy that was brought back: rows of its last minute may be missing. Before
+   archive_recover. */
+bool archive_lost_rows(const struct archive *a);
 /* Brings back what is in the store and not on disk: logs always, rows when the database itself was
    brought back (backup.h). Before anything uses logs. */
 err archive_recover(struct archive *a);

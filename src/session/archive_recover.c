@@ -131,21 +131,6 @@ static err recover_logs(struct recovery *r)
 
 /* ---- rows ---- */
 
-static err read_object(struct objects *o, const char *key, struct buf *out)
-{
-    char block[4096];
-    struct object_get *g;
-    size_t n = 1;
-    TRY(objects_get(o, key, 0, ROW_BYTES_MAX, &g, NULL));
-    err e = 0;
-    while (!e && n > 0) {
-        e = objects_get_read(g, block, sizeof block, &n);
-        buf_add(out, block, e ? 0 : n);
-    }
-    objects_get_close(g);
-    return e;
-}
-
 static err write_row(struct db_conn *c, void *arg)
 {
     AUTO_ARENA arena = arena_new();
@@ -156,7 +141,7 @@ static err recover_row(struct recovery *r, const char *key)
 {
     AUTO_BUF text = {0};
     AUTO_JSON row = NULL;
-    TRY(read_object(r->a->o.objects, key, &text));
+    TRY(objects_read(r->a->o.objects, key, ROW_BYTES_MAX, &text));
     TRY(json_read(buf_str(&text), &row));
     TRY(db_write(r->a->o.db, write_row, row));
     r->rows++;
@@ -189,6 +174,12 @@ static void remove_parts(const char *folder)
         closedir(d);
 }
 
+bool archive_lost_rows(const struct archive *a)
+{
+    AUTO_ARENA arena = arena_new();
+    return access(arena_printf(arena, "%s/" BACKUP_RESTORED_MARK, a->o.logs_dir), F_OK) == 0;
+}
+
 err archive_recover(struct archive *a)
 {
     CHECK(a, ARCHIVE_MAGIC);
@@ -197,7 +188,7 @@ err archive_recover(struct archive *a)
     const char *mark = arena_printf(arena, "%s/" BACKUP_RESTORED_MARK, a->o.logs_dir);
     remove_parts(a->o.logs_dir);
     TRY(recover_logs(&r));
-    if (access(mark, F_OK) == 0)
+    if (archive_lost_rows(a))
         TRY(objects_list(a->o.objects, ARCHIVE_ROWS, see_row, &r));
     if (r.logs || r.rows)
         log_warn("brought back from the object store: %zu logs, %zu sessions", r.logs, r.rows);

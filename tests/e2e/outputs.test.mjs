@@ -31,6 +31,8 @@ describe("a session's outputs", { skip: serviceMissing }, () => {
         assert.deepEqual(files.map(({ path, name, sizeBytes, sessionId }) => [path, name, sizeBytes, sessionId]), [
             ["deep/er/b in.dat", "b in.dat", 2, session.id], ["empty", "empty", 0, session.id],
             ["report.txt", "report.txt", 7, session.id]]);
+        assert.deepEqual(files.map((one) => one.mimeType),
+            ["application/octet-stream", "application/octet-stream", "text/plain"]);
         assert.equal(await content(files[2]), "report\n");
         assert.equal(await content(files[0]), "\0\u0001");
         assert.equal(await storage(), 9);
@@ -50,6 +52,30 @@ describe("a session's outputs", { skip: serviceMissing }, () => {
         }
         assert.equal(await storage(), 2 + 4 + 14);
         assert.equal((await job.service.ok("GET", "/v1/files")).data.length, 3);
+    });
+
+    test("say what they are by their names, and are served so that no browser runs them", async () => {
+        await session.run(bash("cd /mnt/session/outputs && echo '<script>alert(1)</script>' > Page.HTML && echo x > .png"));
+        const files = await list();
+        const type = (name) => files.find((one) => one.path === name).mimeType;
+        assert.deepEqual([type("Page.HTML"), type(".png")], ["text/html", "application/octet-stream"]);
+        const { headers } = await job.service.request("GET",
+            `/v1/files/${files.find((one) => one.path === "Page.HTML").id}/content`);
+        assert.equal(headers["content-type"], "text/html");
+        assert.match(headers["content-disposition"], /^attachment;/);
+        assert.equal(headers["x-content-type-options"], "nosniff");
+    });
+
+    test("are copied a thousand at a time, and what is left out is said", async () => {
+        const many = await job.session();
+        await many.run(bash("cd /mnt/session/outputs && touch $(seq -w 1 1003) && touch $(printf 'bad\\377')"));
+        const target = `/v1/files?sessionId=${many.id}&limit=1`;
+        assert.deepEqual((await job.service.ok("GET", target)).outputs, { waiting: 3, leftOut: 1 });
+        const whole = await job.service.ok("GET", target);
+        assert.deepEqual(whole.outputs, { waiting: 0, leftOut: 1 });
+        assert.equal(whole.data[0].name, "1003");
+        const next = await job.service.ok("GET", `${target}&cursor=${encodeURIComponent(whole.nextCursor)}`);
+        assert.equal(next.outputs, undefined, "only the first page looks into the sandbox");
     });
 
     test("wait until it is idle", async () => {
