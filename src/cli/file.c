@@ -34,7 +34,8 @@ static void say_rest(const json_t *page)
     if (left_out)
         fprintf(stderr,
                 "%lld or more are left out: beyond the first 10,000, with names that are no UTF-8, "
-                "or in folders that cannot be read. pi-managed session pull copies everything.\n",
+                "or in folders that cannot be read. pi-managed pull SESSION --path "
+                "/mnt/session/outputs copies all.\n",
                 (long long)left_out);
 }
 

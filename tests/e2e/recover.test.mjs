@@ -2,7 +2,7 @@
 // there again, whole, with its key, its agent and its place in the conversation.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdtemp, readdir, readFile, rm, stat } from "node:fs/promises";
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -99,6 +99,50 @@ describe("a service that lost its data", { skip: serviceMissing }, () => {
         const reply = await job.service.request("GET", session.path);
         assert.equal(reply.status, 404);
         assert.ok(!existsSync(path.join(data, "logs", job.service.tenantId, `${session.id}.jsonl`)));
+    });
+
+    test("files of the minute that the database lost come back with their names; others' bytes stay for a day", async () => {
+        const upload = (name, content) => job.service.ok("POST", "/v1/files",
+            `--b\r\ncontent-disposition: form-data; name="file"; filename="${name}"\r\n\r\n${content}\r\n`
+            + '--b\r\ncontent-disposition: form-data; name="metadata"\r\n\r\n{"for":"tests"}\r\n--b--\r\n',
+            { headers: { "content-type": "multipart/form-data; boundary=b" } });
+        const objectOf = (id) => path.join(objects, "files", job.service.tenantId, id);
+        const used = async () => (await job.service.ok("GET", "/v1/tenant")).quotas.fileStorageBytes.used;
+        const list = async () => (await job.service.ok("GET", "/v1/files")).data;
+
+        const kept = await upload("kept.txt", "kept");
+        const gone = await upload("gone.txt", "gone");
+        await job.service.restart(); // a clean stop copies the database
+        const copy = await readFile(path.join(objects, "system/control.db"));
+        const lost = await upload("r\u00e9sum\u00e9.html", "lost");
+        await job.service.ok("DELETE", `/v1/files/${gone.id}`);
+        const before = [await list(), await used()];
+        const [old, young] = ["file_01ARYZ6S41TSV4RRFFQ69G5FAV", lost.id.replace(/.{4}$/, "0000")];
+        await job.service.kill9();
+        await lose(...DATABASE);
+        await writeFile(path.join(objects, "system/control.db"), copy); // whatever was copied since: it is not there
+        await writeFile(objectOf(old), "nobody's, of long ago");
+        await writeFile(objectOf(young), "nobody's, of now");
+        await job.service.restart();
+        assert.match(job.service.output, /1 got it back, 1 old ones were removed, 1 stay/);
+        const now = await list();
+        assert.deepEqual(now.filter((one) => one.id !== gone.id), before[0]);
+        assert.equal(now.find((one) => one.id === lost.id).mimeType, "text/html");
+        assert.deepEqual(now.find((one) => one.id === lost.id).metadata, { for: "tests" });
+        for (const [file, content] of [[lost, "lost"], [kept, "kept"]]) {
+            assert.equal((await job.service.request("GET", `/v1/files/${file.id}/content`)).text, content);
+        }
+        await job.service.ok("DELETE", `/v1/files/${gone.id}`); // its row came back, its bytes did not
+        assert.equal(await used(), before[1]);
+        assert.ok(!existsSync(objectOf(old)));
+        assert.ok(existsSync(objectOf(young)));
+
+        await job.service.kill9(); // and nothing is found a second time
+        await job.service.restart();
+        assert.deepEqual(await list(), before[0]);
+        await job.service.ok("DELETE", `/v1/files/${lost.id}`);
+        assert.ok(!existsSync(objectOf(lost.id)));
+        assert.deepEqual((await readdir(path.join(objects, "file-records", job.service.tenantId))), [`${kept.id}.json`]);
     });
 
     test("nothing half-written is left behind", async () => {
