@@ -1,5 +1,6 @@
 #include "session/workdir.h"
 
+#include "base/json.h"
 #include "hands/frames.h"
 #include "sandbox/exec.h"
 
@@ -13,27 +14,25 @@
     RG, "--no-config", "--json", "--text", "--encoding", "none", "--follow", "--sort", "path",     \
         "--max-filesize", "1M"
 
+/* The names of files without a line, of which rg says nothing in JSON; each ends in NUL. An empty
+   file counts all the same: it hides those that come after it. */
+#define NAME_EMPTY                                                                                 \
+    RG, "--no-config", "--files-without-match", "--null", "--text", "--encoding", "none",          \
+        "--follow", "--sort", "path", "--max-filesize", "1M"
+
 /* Pi looks in each folder from the root to the working directory. */
-static char *const context_files[] = {PRINT,       "--no-ignore",  "--max-depth",
-                                      "1",         "-g",           "AGENTS.override.md",
-                                      "-g",        "AGENTS.md",    "-g",
-                                      "AGENTS.MD", "-g",           "CLAUDE.md",
-                                      "-g",        "CLAUDE.MD",    "",
-                                      "/",         SANDBOX_WORKDIR};
+#define CONTEXT_FILES                                                                              \
+    "--no-ignore", "--max-depth", "1", "-g", "AGENTS.override.md", "-g", "AGENTS.md", "-g",        \
+        "AGENTS.MD", "-g", "CLAUDE.md", "-g", "CLAUDE.MD", "", "/", SANDBOX_WORKDIR
+static char *const context_files[] = {PRINT, CONTEXT_FILES};
+static char *const empty_context_files[] = {NAME_EMPTY, CONTEXT_FILES};
 
 /* Of a skill only its beginning, which names and describes it: the model reads the rest. */
-static char *const skills[] = {PRINT,
-                               "--no-require-git",
-                               "--no-ignore-parent",
-                               "--max-depth",
-                               "8",
-                               "--max-count",
-                               "100",
-                               "-g",
-                               "*.md",
-                               "",
-                               SANDBOX_WORKDIR "/.pi/skills",
-                               SANDBOX_WORKDIR "/.agents/skills"};
+#define SKILLS                                                                                     \
+    "--no-require-git", "--no-ignore-parent", "--max-depth", "8", "--max-count", "100", "-g",      \
+        "*.md", "", SANDBOX_WORKDIR "/.pi/skills", SANDBOX_WORKDIR "/.agents/skills"
+static char *const skills[] = {PRINT, SKILLS};
+static char *const empty_skills[] = {NAME_EMPTY, SKILLS};
 
 /* rg's status is 1 when nothing is found and 2 when a folder is not there: both are usual. */
 static err run(const char *socket, char *const *argv, size_t argc, struct buf *out)
@@ -70,14 +69,37 @@ static void take_lines(struct str found, struct buf *out, size_t *out_lines)
     }
 }
 
+/* As rg would say it: a match that is nothing. The last name may be cut. */
+static void take_names(struct str found, struct buf *out, size_t *out_lines)
+{
+    struct str name;
+    for (const char *end; found.n && (end = memchr(found.p, 0, found.n));) {
+        name = (struct str){found.p, (size_t)(end - found.p)};
+        found = (struct str){end + 1, found.n - name.n - 1};
+        if (!str_is_utf8(name))
+            continue; /* none of the names that count */
+        AUTO_JSON line = json_pack("{s:s, s:{s:{s:o}, s:{s:s}}}", "type", "match", "data", "path",
+                                   "text", json_str(name), "lines", "text", "");
+        json_write(line, out);
+        buf_add_char(out, '\n');
+        ++*out_lines;
+    }
+}
+
+#define RUN(argv, out) run(socket, argv, sizeof(argv) / sizeof *(argv), out)
+
 err workdir_read(const char *socket, struct buf *out, size_t *out_lines)
 {
     AUTO_BUF files = {0};
     AUTO_BUF descriptions = {0};
-    TRY(run(socket, context_files, sizeof context_files / sizeof *context_files, &files));
-    TRY(run(socket, skills, sizeof skills / sizeof *skills, &descriptions));
+    AUTO_BUF empty = {0};
+    TRY(RUN(context_files, &files));
+    TRY(RUN(skills, &descriptions));
+    TRY(RUN(empty_context_files, &empty));
+    TRY(RUN(empty_skills, &empty));
     *out_lines = 0;
     take_lines(buf_str(&files), out, out_lines);
     take_lines(buf_str(&descriptions), out, out_lines);
+    take_names(buf_str(&empty), out, out_lines);
     return 0;
 }

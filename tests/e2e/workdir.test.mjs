@@ -31,13 +31,15 @@ const TREE = {
     ".agents/skills/top/SKILL.md": skill("top", "Its name is taken"),
     ".agents/skills/single.md": skill("single", "The top of this folder has none"),
     ".agents/skills/group/one.md": skill("one", "Below it there are some"),
+    ".pi/skills/empty/SKILL.md": "",
+    ".pi/skills/empty/inner/SKILL.md": skill("below-empty", "The empty file owns the folder"),
     ".pi/skills/linked": { to: "../../elsewhere" },
     "elsewhere/SKILL.md": skill("linked", "Behind a link"),
     "sub/AGENTS.md": "of a folder below: not this one\n",
 };
 
-function copyTree(root) {
-    for (const [name, content] of Object.entries(TREE)) {
+function copyTree(root, tree) {
+    for (const [name, content] of Object.entries(tree)) {
         const file = path.join(root, name);
         mkdirSync(path.dirname(file), { recursive: true });
         if (content.to) {
@@ -49,10 +51,10 @@ function copyTree(root) {
 }
 
 /** What the service's model is to see of the tree, by Pi's own loaders: {agentsFiles, skills}. */
-async function askPi(dir) {
+async function askPi(dir, tree = TREE) {
     const pi = await import(pathToFileURL(path.join(RUNTIME, "pi/dist/bundle/index.js")));
     const cwd = path.join(dir, "workspace");
-    copyTree(cwd);
+    copyTree(cwd, tree);
     const settingsManager = pi.SettingsManager.inMemory({});
     settingsManager.isProjectTrusted = () => true;
     const loader = new pi.DefaultResourceLoader({ cwd, agentDir: path.join(dir, "agent"), settingsManager });
@@ -103,6 +105,11 @@ describe("the working directory's own instructions", { skip: serviceMissing }, (
             ["deeper", "linked", "one", "secret", "shared", "top", "unnamed"]);
     });
 
+    test("to Pi an empty file counts, too", async () => {
+        const { agentsFiles } = await askPi(path.join(dir, "empty"), { "AGENTS.override.md": "", "AGENTS.md": "x" });
+        assert.deepEqual(agentsFiles.map((one) => one.content), [""]);
+    });
+
     test("a session that wakes knows its context files and skills as a local Pi would", async () => {
         const session = await sessionWith(write);
         assert.ok(!prompt().includes("Always say please"), "the first turn began in an empty folder");
@@ -137,6 +144,11 @@ describe("the working directory's own instructions", { skip: serviceMissing }, (
         await job.service.restart();
         await session.run("SAY hello");
         assert.ok(prompt().includes("second"));
+
+        await session.run(bash(": > AGENTS.override.md"));
+        await job.service.restart();
+        await session.run("SAY hello");
+        assert.ok(!prompt().includes("second") && !prompt().includes("first"), "an empty file hides the others");
     });
 
     test("nothing that is put there keeps a session from waking", async () => {
