@@ -38,6 +38,14 @@ export type Volume = {
     lastUsedAt: NullableTime;
 };
 
+/** Of a session's outputs, those that are no files yet; on the first page of a list with sessionId */
+export type OutputsRest = {
+    /** Are copied when the list is asked for again */
+    waiting: number;
+    /** At least so many never become files: beyond the first 10,000, with names that are no UTF-8, in folders that cannot be read */
+    leftOut: number;
+};
+
 export type File = {
     id: FileId;
     type: "file";
