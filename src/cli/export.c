@@ -1,7 +1,9 @@
 /* pi-managed export: a session's log as a file that a local Pi opens: `pi --session FILE`. The
    header's cwd becomes the directory the person stands in; everything else stays as it is. */
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -14,56 +16,100 @@ static const struct option options[] = {
     {0},
 };
 
+/* The log on its way to the file: nothing but its first line is held. */
+struct writing {
+    int fd;
+    struct buf header; /* as far as it came */
+    bool began;        /* the header is written */
+    err failed;
+};
+#define HEADER_BYTES_MAX ((size_t)1 << 20)
+
 /* Only the first line changes; the others stay as they are, byte for byte. */
-static err set_cwd(struct str log, struct buf *out)
+static err write_header(struct writing *w)
 {
     char cwd[PATH_MAX];
-    struct str header;
     AUTO_JSON j = NULL;
-    if (!str_split(&log, '\n', &header) || header.n == 0)
-        return fail(E_NOT_FOUND, "the session has no log yet: nothing was said in it");
-    TRY(json_read(header, &j));
+    AUTO_BUF line = {0};
+    TRY(json_read(buf_str(&w->header), &j));
     const char *type = json_get_c(j, "type");
     if (type == NULL || strcmp(type, "session") != 0)
         return fail(E_INTERNAL, "the log does not begin with a session header");
     if (getcwd(cwd, sizeof cwd) == NULL)
         return fail_errno("find the current directory");
     json_set_str(j, "cwd", str_of(cwd));
-    json_write(j, out);
-    buf_add_char(out, '\n');
-    buf_add_str(out, log);
-    return 0;
+    json_write(j, &line);
+    buf_add_char(&line, '\n');
+    w->began = true;
+    return fd_write_full(w->fd, line.p, line.n);
 }
 
-static err fetch_log(struct http_client *client, const char *session, struct buf *out)
+static err take(struct writing *w, struct str bytes)
+{
+    const char *lf = w->began ? NULL : memchr(bytes.p, '\n', bytes.n);
+    if (!w->began) {
+        size_t n = lf ? (size_t)(lf - bytes.p) : bytes.n;
+        buf_add(&w->header, bytes.p, n);
+        if (w->header.n > HEADER_BYTES_MAX)
+            return fail(E_INTERNAL, "the log's first line is too long to be a header");
+        if (lf == NULL)
+            return 0;
+        TRY(write_header(w));
+        bytes = (struct str){lf + 1, bytes.n - n - 1};
+    }
+    return fd_write_full(w->fd, bytes.p, bytes.n);
+}
+
+static bool on_bytes(void *arg, struct str bytes)
+{
+    struct writing *w = arg;
+    w->failed = take(w, bytes);
+    return !w->failed;
+}
+
+static err fetch_log(struct http_client *client, const char *session, int fd)
 {
     char path[ID_MAX + 32];
-    AUTO_BUF log = {0};
+    struct writing w = {.fd = fd};
     snprintf(path, sizeof path, "/v1/sessions/%s/export", session);
-    TRY(http_client_get(client, path, &log));
-    return set_cwd(buf_str(&log), out);
+    struct http_stream s = {
+        .path = path, .download = true, .on_bytes = on_bytes, .arg = &w, .wake_fd = -1};
+    err e = http_client_stream(client, &s);
+    e = e ? e : w.failed;
+    buf_done(&w.header);
+    if (!e && !w.began)
+        return fail(E_NOT_FOUND, "the session has no log yet: nothing was said in it");
+    return e;
 }
 
-static err write_log(const struct invocation *call, const char *session, const struct buf *log)
+/* The file is there when it is whole. */
+static err fetch_into(struct http_client *client, const char *session, const char *file)
 {
-    char name[ID_MAX + 16];
-    const char *file = option_value(call, "output");
-    if (file && strcmp(file, "-") == 0)
-        return fd_write_full(STDOUT_FILENO, log->p, log->n);
-    snprintf(name, sizeof name, "%s.jsonl", session);
-    file = file ? file : name;
-    TRY(fd_write_file_atomic(file, buf_str(log), 0600));
-    printf("%s\nOpen it with Pi: pi --session %s\n", file, file);
-    return 0;
+    AUTO_BUF part = {0};
+    buf_printf(&part, "%s.XXXXXX", file);
+    AUTO_FD fd = mkostemp(part.p, O_CLOEXEC);
+    if (fd < 0)
+        return fail_errno("make %.200s", file);
+    err e = fetch_log(client, session, fd);
+    if (!e && (fsync(fd) < 0 || rename(part.p, file) < 0))
+        e = fail_errno("write %.200s", file);
+    if (e)
+        unlink(part.p);
+    return e;
 }
 
 static err export_session(struct remote *r)
 {
-    char session[ID_MAX];
-    AUTO_BUF log = {0};
+    char session[ID_MAX], name[ID_MAX + 16];
+    const char *file = option_value(r->call, "output");
     TRY(resource_find(r, &session_resource, r->call->arguments[0], session));
-    TRY(fetch_log(r->http, session, &log));
-    return write_log(r->call, session, &log);
+    if (file && strcmp(file, "-") == 0)
+        return fetch_log(r->http, session, STDOUT_FILENO);
+    snprintf(name, sizeof name, "%s.jsonl", session);
+    file = file ? file : name;
+    TRY(fetch_into(r->http, session, file));
+    printf("%s\nOpen it with Pi: pi --session %s\n", file, file);
+    return 0;
 }
 
 static int run(const struct invocation *call)

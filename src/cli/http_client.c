@@ -1,11 +1,14 @@
 #include "cli/http_client.h"
 
 #include <curl/curl.h>
+#include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/id.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -16,10 +19,18 @@
 #define TIMEOUT_S 120L
 #define SILENCE_MAX_S 60L /* four heartbeats of the event stream */
 #define POLL_MS 1000
+#define ATTEMPTS_MAX 5
+#define BACKOFF_FIRST_MS 200 /* 200, 400, 800, 1600: longer than a restart takes */
+#define RETRY_AFTER_MAX_MS 60000
 #define KEY_MAX 256
 
 struct http_client {
     CURL *curl;
+    struct answer { /* to the last request */
+        CURLcode rc;
+        long status; /* 0: none came */
+        int64_t retry_after_ms;
+    } last;
     struct curl_slist *headers;
     char *base_url;
     const char *trusted; /* file; NULL: what the system trusts */
@@ -72,12 +83,13 @@ void http_client_close(struct http_client *c)
     mem_free(c);
 }
 
+/* `more`: another one, or NULL. */
 static struct curl_slist *copy_headers(const struct http_client *c, const char *more)
 {
     struct curl_slist *copy = NULL;
     for (const struct curl_slist *h = c->headers; h; h = h->next)
         copy = curl_slist_append(copy, h->data);
-    return curl_slist_append(copy, more);
+    return more ? curl_slist_append(copy, more) : copy;
 }
 
 static size_t take_body(char *p, size_t size, size_t n, void *arg)
@@ -202,6 +214,15 @@ const char *http_client_authorization(const struct http_client *c)
     return c->authorization;
 }
 
+static void note_answer(struct http_client *c, CURLcode rc)
+{
+    curl_off_t retry_after_s = 0;
+    c->last = (struct answer){.rc = rc};
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &c->last.status);
+    curl_easy_getinfo(c->curl, CURLINFO_RETRY_AFTER, &retry_after_s);
+    c->last.retry_after_ms = retry_after_s < INT32_MAX ? retry_after_s * 1000 : INT32_MAX;
+}
+
 /* The prepared request; the answer's body goes to `out`. */
 static err perform(struct http_client *c, struct buf *out)
 {
@@ -209,34 +230,132 @@ static err perform(struct http_client *c, struct buf *out)
     curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_body);
     curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, &answer);
     CURLcode rc = curl_easy_perform(c->curl);
+    note_answer(c, rc);
     if (rc != CURLE_OK)
         return http_client_unreachable(c, rc);
-    long status = 0;
-    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status < 200 || status > 299)
-        return http_client_refusal(status, &answer);
+    if (c->last.status < 200 || c->last.status > 299)
+        return http_client_refusal(c->last.status, &answer);
     buf_add_str(out, buf_str(&answer));
     return 0;
+}
+
+/* ---- again ---- */
+
+/* What is sent, so that it can be sent again. */
+struct request {
+    const char *method, *path;
+    err (*once)(struct http_client *c, const struct request *q, struct buf *out);
+    struct str body;         /* JSON; p NULL: none */
+    const char *file, *type; /* a file as it is, or as `part` of a form */
+    const char *part, *name;
+    char key[64]; /* the header line of a POST's Idempotency-Key, or "" */
+};
+
+/* Is it harmless when the service gets it twice? */
+static bool is_repeatable(const struct request *q)
+{
+    bool from_stdin = q->file && strcmp(q->file, "-") == 0;
+    return (q->key[0] || strcmp(q->method, "GET") == 0) && !from_stdin;
+}
+
+static bool was_cut_off(CURLcode rc)
+{
+    return rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR || rc == CURLE_SEND_ERROR ||
+           rc == CURLE_PARTIAL_FILE;
+}
+
+/* How long to wait before the next attempt; -1: there is none. */
+static int64_t pause_ms(const struct answer *last, bool repeatable, unsigned attempt)
+{
+    if (attempt >= ATTEMPTS_MAX - 1)
+        return -1;
+    if (last->rc == CURLE_COULDNT_CONNECT || (was_cut_off(last->rc) && repeatable))
+        return (int64_t)BACKOFF_FIRST_MS << attempt;
+    bool busy = last->status == 503 ||
+                (last->status == 429 && strcmp(err_code(), "rate_limited") == 0) ||
+                (last->status == 409 && strcmp(err_code(), "idempotency_in_flight") == 0);
+    if (last->rc != CURLE_OK || !busy)
+        return -1;
+    int64_t wait_ms = last->retry_after_ms ? last->retry_after_ms : 1000;
+    return wait_ms <= RETRY_AFTER_MAX_MS ? wait_ms : -1;
+}
+
+/* Says that and why it waits, and waits. */
+static void wait_visibly(const struct http_client *c, int64_t wait_ms, unsigned attempt)
+{
+    if (c->last.rc == CURLE_OK)
+        fprintf(stderr, "· the service is busy (%s): trying again in %.3g s\n",
+                err_code()[0] ? err_code() : "no reason given", (double)wait_ms / 1000);
+    else if (attempt == 0)
+        fprintf(stderr, "· %s: %s; trying again\n", c->base_url, curl_easy_strerror(c->last.rc));
+    poll(NULL, 0, (int)wait_ms);
+}
+
+static err send_request(struct http_client *c, struct request *q, struct buf *out)
+{
+    unsigned char random[16];
+    char hex[sizeof random * 2 + 1];
+    if (strcmp(q->method, "POST") == 0) {
+        rand_bytes(random, sizeof random);
+        sodium_bin2hex(hex, sizeof hex, random, sizeof random);
+        snprintf(q->key, sizeof q->key, "Idempotency-Key: cli-%s", hex);
+    }
+    for (unsigned attempt = 0;; attempt++) {
+        err e = q->once(c, q, out);
+        int64_t wait_ms = e ? pause_ms(&c->last, is_repeatable(q), attempt) : -1;
+        if (wait_ms < 0)
+            return e;
+        wait_visibly(c, wait_ms, attempt);
+    }
+}
+
+/* The headers of every request and those of this one. */
+static struct curl_slist *headers_of(const struct http_client *c, const struct request *q)
+{
+    char type[128];
+    struct curl_slist *headers = copy_headers(c, q->key[0] ? q->key : NULL);
+    if (q->type) {
+        snprintf(type, sizeof type, "Content-Type: %s", q->type);
+        headers = curl_slist_append(headers, type);
+    }
+    return headers;
+}
+
+static void prepare_request(struct http_client *c, const struct request *q,
+                            struct curl_slist *headers)
+{
+    AUTO_BUF url = {0};
+    buf_printf(&url, "%s%s", c->base_url, q->path);
+    prepare(c, url.p);
+    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, q->method);
+    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+}
+
+/* ---- kinds of requests ---- */
+
+static err send_json_once(struct http_client *c, const struct request *q, struct buf *out)
+{
+    struct curl_slist *headers = headers_of(c, q);
+    prepare_request(c, q, headers);
+    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
+    if (q->body.p) {
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->body.n);
+        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, q->body.p);
+    }
+    err e = perform(c, out);
+    free_headers(headers);
+    return e;
 }
 
 err http_client_send(struct http_client *c, const char *method, const char *path, struct str body,
                      struct buf *out)
 {
-    AUTO_BUF url = {0};
-    struct curl_slist *headers = NULL;
-    buf_printf(&url, "%s%s", c->base_url, path);
-    prepare(c, url.p);
-    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(c->curl, CURLOPT_TIMEOUT, TIMEOUT_S);
-    if (body.p) {
-        headers = copy_headers(c, "Content-Type: application/json");
-        curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
-        curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body.p);
-    }
-    err e = perform(c, out);
-    free_headers(headers);
-    return e;
+    struct request q = {.method = method,
+                        .path = path,
+                        .once = send_json_once,
+                        .body = body,
+                        .type = body.p ? "application/json" : NULL};
+    return send_request(c, &q, out);
 }
 
 static void close_file(FILE **f)
@@ -245,24 +364,43 @@ static void close_file(FILE **f)
         fclose(*f);
 }
 
+static err upload_once(struct http_client *c, const struct request *q, struct buf *out)
+{
+    __attribute__((cleanup(close_file))) FILE *f =
+        strcmp(q->file, "-") == 0 ? stdin : fopen(q->file, "re");
+    c->last = (struct answer){.rc = CURLE_READ_ERROR};
+    if (f == NULL)
+        return fail_errno("open %s", q->file);
+    struct curl_slist *headers = headers_of(c, q);
+    prepare_request(c, q, headers);
+    curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L); /* chunked: nobody has to know how long it is */
+    curl_easy_setopt(c->curl, CURLOPT_READDATA, f);
+    err e = perform(c, out);
+    free_headers(headers);
+    return e;
+}
+
 err http_client_upload(struct http_client *c, const char *path, const char *type, const char *file,
                        struct buf *out)
 {
-    AUTO_BUF url = {0};
-    char header[128];
-    __attribute__((cleanup(close_file))) FILE *f =
-        strcmp(file, "-") == 0 ? stdin : fopen(file, "re");
-    if (f == NULL)
-        return fail_errno("open %s", file);
-    buf_printf(&url, "%s%s", c->base_url, path);
-    snprintf(header, sizeof header, "Content-Type: %s", type);
-    struct curl_slist *headers = copy_headers(c, header);
-    prepare(c, url.p);
-    curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L); /* chunked: nobody has to know how long it is */
-    curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, "POST");
-    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(c->curl, CURLOPT_READDATA, f);
+    struct request q = {
+        .method = "POST", .path = path, .once = upload_once, .type = type, .file = file};
+    return send_request(c, &q, out);
+}
+
+static err upload_form_once(struct http_client *c, const struct request *q, struct buf *out)
+{
+    struct curl_slist *headers = headers_of(c, q);
+    prepare_request(c, q, headers);
+    curl_mime *form = curl_mime_init(c->curl);
+    curl_mimepart *p = curl_mime_addpart(form);
+    curl_mime_name(p, q->part);
+    curl_mime_filedata(p, q->file);
+    if (q->name)
+        curl_mime_filename(p, q->name);
+    curl_easy_setopt(c->curl, CURLOPT_MIMEPOST, form);
     err e = perform(c, out);
+    curl_mime_free(form);
     free_headers(headers);
     return e;
 }
@@ -270,21 +408,15 @@ err http_client_upload(struct http_client *c, const char *path, const char *type
 err http_client_upload_form(struct http_client *c, const char *path, const char *part,
                             const char *file, const char *name, struct buf *out)
 {
-    AUTO_BUF url = {0};
     if (access(file, R_OK) != 0)
         return fail_errno("read %.200s", file);
-    buf_printf(&url, "%s%s", c->base_url, path);
-    prepare(c, url.p);
-    curl_mime *form = curl_mime_init(c->curl);
-    curl_mimepart *p = curl_mime_addpart(form);
-    curl_mime_name(p, part);
-    curl_mime_filedata(p, file);
-    if (name)
-        curl_mime_filename(p, name);
-    curl_easy_setopt(c->curl, CURLOPT_MIMEPOST, form);
-    err e = perform(c, out);
-    curl_mime_free(form);
-    return e;
+    struct request q = {.method = "POST",
+                        .path = path,
+                        .once = upload_form_once,
+                        .part = part,
+                        .file = file,
+                        .name = name};
+    return send_request(c, &q, out);
 }
 
 err http_client_get(struct http_client *c, const char *path, struct buf *out)
@@ -334,8 +466,9 @@ static CURLcode drive(struct reading *r, CURLM *multi)
 
 static err stream_result(struct reading *r, CURLcode rc)
 {
-    long status = 0;
-    curl_easy_getinfo(r->c->curl, CURLINFO_RESPONSE_CODE, &status);
+    note_answer(r->c, rc);
+    long status = r->c->last.status;
+    r->s->retry_after_ms = r->c->last.retry_after_ms;
     if (r->enough)
         return 0;
     if (rc != CURLE_OK && (r->s->connected || status == 200))
@@ -346,11 +479,11 @@ static err stream_result(struct reading *r, CURLcode rc)
     return status == 200 ? 0 : http_client_refusal(status, &r->problem);
 }
 
-err http_client_stream(struct http_client *c, struct http_stream *s)
+static err stream_once(struct http_client *c, struct http_stream *s)
 {
-    AUTO_BUF url = {0};
     char from[64];
     struct reading r = {.c = c, .s = s};
+    struct request q = {.method = "GET", .path = s->path};
     s->connected = false;
     if (s->download)
         snprintf(from, sizeof from, "Accept-Encoding: identity");
@@ -360,9 +493,7 @@ err http_client_stream(struct http_client *c, struct http_stream *s)
     CURLM *multi = curl_multi_init();
     if (multi == NULL)
         abort();
-    buf_printf(&url, "%s%s", c->base_url, s->path);
-    prepare(c, url.p);
-    curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    prepare_request(c, &q, headers);
     curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, SILENCE_MAX_S);
     curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, take_stream);
@@ -374,4 +505,18 @@ err http_client_stream(struct http_client *c, struct http_stream *s)
     free_headers(headers);
     buf_done(&r.problem);
     return e;
+}
+
+/* Event streams are taken up again by who reads them (watch.h); of a download nothing must have
+   come yet. */
+err http_client_stream(struct http_client *c, struct http_stream *s)
+{
+    for (unsigned attempt = 0;; attempt++) {
+        err e = stream_once(c, s);
+        int64_t wait_ms =
+            e && s->download && !s->connected ? pause_ms(&c->last, true, attempt) : -1;
+        if (wait_ms < 0)
+            return e;
+        wait_visibly(c, wait_ms, attempt);
+    }
 }

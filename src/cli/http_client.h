@@ -1,5 +1,9 @@
 /* A small HTTP client for commands that talk to a running service. One request at a time, one
-   thread. A service on this machine is asked directly, whatever proxy the environment names. */
+   thread. A service on this machine is asked directly, whatever proxy the environment names.
+
+   A service that restarts is waited for: what was refused is sent again, and so is what was cut off
+   if that is safe (GET, and POST, which carries an Idempotency-Key: R12). 429 (rate_limited) and
+   503 are tried again after Retry-After, up to a minute. Standard error says so. */
 #ifndef CLI_HTTP_CLIENT_H
 #define CLI_HTTP_CLIENT_H
 
@@ -7,6 +11,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct http_client;
 
@@ -35,8 +40,9 @@ struct http_stream {
     bool download;                                 /* any body, not events */
     bool (*on_bytes)(void *arg, struct str bytes); /* false ends the stream */
     void *arg;
-    int wake_fd;    /* becomes readable to end the stream; -1 = none */
-    bool connected; /* out: the service accepted; what follows went wrong later */
+    int wake_fd;            /* becomes readable to end the stream; -1 = none */
+    bool connected;         /* out: the service accepted; what follows went wrong later */
+    int64_t retry_after_ms; /* out: how long a service that refused asks to wait; 0 = it does not */
 };
 /* Reads server-sent events until the stream ends. 0: it ended, at its end or because we wanted it
    to. E_CLOSED: the connection was lost, or was silent for longer than the service's heartbeat

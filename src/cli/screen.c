@@ -10,15 +10,27 @@
 #define INDENT "    "
 #define RESULT_LINES 12
 #define WHAT_COLUMNS 160
+#define TICKER_COLUMNS 60
+#define OUTPUT_LINE_MAX ((size_t)64 << 10)
+#define CLEAR_LINE "\r\033[K"
 
 void screen_init(struct screen *s)
 {
     *s = (struct screen){.is_terminal = isatty(STDOUT_FILENO), .began_ms = -1};
+    s->shows_output = s->is_terminal && isatty(STDERR_FILENO);
+}
+
+static void end_output(struct screen *s)
+{
+    buf_done(&s->output.shown);
+    buf_done(&s->output.line);
+    s->output = (struct screen_output){0};
 }
 
 void screen_done(struct screen *s)
 {
     buf_done(&s->grown);
+    end_output(s);
 }
 
 /* ---- writing ---- */
@@ -33,10 +45,18 @@ static void close_answer(struct screen *s)
     buf_clear(&s->grown);
 }
 
+static void clear_ticker(struct screen *s)
+{
+    if (s->output.ticking)
+        fputs(CLEAR_LINE, stderr);
+    s->output.ticking = false;
+}
+
 /* A line on standard error, in its place after what stands on standard output. */
 static void side_line(struct screen *s, enum paint paint, struct str text)
 {
     AUTO_BUF safe = {0};
+    clear_ticker(s);
     if (s->open_id[0])
         close_answer(s);
     fflush(stdout);
@@ -78,6 +98,7 @@ static void write_answer(const struct screen *s, struct str text)
 
 static void begin_answer(struct screen *s)
 {
+    clear_ticker(s);
     if (s->is_terminal)
         text_paint(stdout, PAINT_CYAN, "Pi  ");
 }
@@ -104,10 +125,55 @@ static void show_start(struct screen *s, const json_t *event)
         snprintf(s->started_id, sizeof s->started_id, "%s", id);
 }
 
+/* A line that the tool wrote: the first ones stay, of the others the last is shown. */
+static void show_output_line(struct screen *s, struct str line)
+{
+    struct screen_output *o = &s->output;
+    AUTO_BUF shown = {0};
+    buf_add_c(&shown, INDENT);
+    if (o->lines < RESULT_LINES) {
+        o->lines++;
+        buf_add_str(&o->shown, line);
+        buf_add_char(&o->shown, '\n');
+        text_add_line(&shown, line, WHAT_COLUMNS);
+        side_line(s, PAINT_DIM, buf_str(&shown));
+        return;
+    }
+    buf_printf(&shown, "… %d more lines: ", ++o->hidden);
+    text_add_line(&shown, line, TICKER_COLUMNS);
+    fputs(CLEAR_LINE, stderr);
+    text_paint(stderr, PAINT_DIM, shown.p);
+    fflush(stderr);
+    o->ticking = true;
+}
+
+/* Of several tools at once the first is watched. */
+static void show_output(struct screen *s, const char *call, struct str text)
+{
+    struct screen_output *o = &s->output;
+    if (!s->shows_output || s->open_id[0] || strlen(call) >= sizeof o->call ||
+        (o->call[0] && strcmp(o->call, call) != 0))
+        return;
+    snprintf(o->call, sizeof o->call, "%s", call);
+    for (const char *lf; text.n && (lf = memchr(text.p, '\n', text.n));) {
+        struct str line = {text.p, (size_t)(lf - text.p)};
+        text = (struct str){lf + 1, text.n - line.n - 1};
+        buf_add_str(&o->line, line);
+        show_output_line(s, buf_str(&o->line));
+        buf_clear(&o->line);
+    }
+    if (o->line.n < OUTPUT_LINE_MAX)
+        buf_add_str(&o->line, text);
+}
+
 static void show_delta(struct screen *s, const json_t *event)
 {
-    const char *id = json_get_c(event, "eventId");
+    const char *id = json_get_c(event, "eventId"), *call = json_get_c(event, "toolCallId");
     struct str text = json_get_str(json_object_get(event, "delta"), "text");
+    if (call && text.p) {
+        show_output(s, call, text);
+        return;
+    }
     if (!s->is_terminal || id == NULL || text.p == NULL || strcmp(s->started_id, id) != 0)
         return;
     if (strcmp(s->open_id, id) != 0) {
@@ -193,6 +259,22 @@ static void show_tool_use(struct screen *s, const json_t *event)
     side_line(s, PAINT_YELLOW, buf_str(&line));
 }
 
+/* What was shown of it while it ran: how many lines, if the result begins with them. */
+static int lines_shown(struct screen *s, const json_t *event, struct str result)
+{
+    const char *call = json_get_c(event, "toolCallId");
+    if (call == NULL || s->output.call[0] == 0 || strcmp(s->output.call, call) != 0)
+        return 0;
+    struct str shown = buf_str(&s->output.shown);
+    while (shown.n && shown.p[shown.n - 1] == '\n')
+        shown.n--;
+    bool same = str_starts(result, shown) && (result.n == shown.n || result.p[shown.n] == '\n');
+    int lines = same ? s->output.lines : 0;
+    clear_ticker(s);
+    end_output(s);
+    return lines;
+}
+
 static void show_tool_result(struct screen *s, const json_t *event)
 {
     AUTO_BUF text = {0};
@@ -201,17 +283,17 @@ static void show_tool_result(struct screen *s, const json_t *event)
     while (text.n && text.p[text.n - 1] == '\n')
         text.n--;
     struct str rest = buf_str(&text), line;
-    int lines = 0, left_out = 0;
+    int before = lines_shown(s, event, rest), lines = 0, left_out = 0;
     while (rest.n && str_split(&rest, '\n', &line)) {
         if (lines++ >= RESULT_LINES) {
             left_out++;
-            continue;
+        } else if (lines > before) {
+            buf_add_c(&shown, shown.n ? "\n" INDENT : INDENT);
+            text_add_line(&shown, line, WHAT_COLUMNS);
         }
-        buf_add_c(&shown, lines > 1 ? "\n" INDENT : INDENT);
-        text_add_line(&shown, line, WHAT_COLUMNS);
     }
     if (left_out)
-        buf_printf(&shown, "\n" INDENT "… %d more lines", left_out);
+        buf_printf(&shown, "%s" INDENT "… %d more lines", shown.n ? "\n" : "", left_out);
     if (shown.n)
         side_line(s, json_get_bool(event, "isError", false) ? PAINT_RED : PAINT_DIM,
                   buf_str(&shown));
@@ -320,4 +402,6 @@ void screen_event(struct screen *s, const char *type, const json_t *event)
 void screen_break(struct screen *s)
 {
     s->started_id[0] = 0;
+    clear_ticker(s);
+    end_output(s);
 }

@@ -14,6 +14,7 @@
 #define FRAME_MAX (64u << 20)
 #define BACKOFF_FIRST_MS 200
 #define BACKOFF_MAX_MS 5000
+#define WAIT_ASKED_MAX_MS 60000
 #define GIVE_UP_MS (10 * 60 * 1000)
 
 struct watching {
@@ -56,11 +57,12 @@ static bool was_interrupted(const struct watching *g, int wait_ms)
     return poll(&p, 1, wait_ms) > 0;
 }
 
-static err read_once(struct remote *r, struct watching *g, bool *out_connected)
+/* *out_wait_ms: as long as the service asks to be left alone, at least. */
+static err read_once(struct remote *r, struct watching *g, bool *out_connected, int *out_wait_ms)
 {
-    char path[ID_MAX + 64], after[32];
+    char path[ID_MAX + 96], after[32];
     snprintf(path, sizeof path, "/v1/sessions/%s/stream%s", g->w->session,
-             g->w->deltas ? "?eventDeltas=agent.message" : "");
+             g->w->deltas ? "?eventDeltas=agent.message,agent.tool_result" : "");
     snprintf(after, sizeof after, "%lld", (long long)g->w->after);
     struct http_stream s = {.path = path,
                             .last_event_id = after,
@@ -72,6 +74,8 @@ static err read_once(struct remote *r, struct watching *g, bool *out_connected)
     err e = http_client_stream(r->http, &s);
     sse_reader_done(&g->reader);
     *out_connected = s.connected;
+    *out_wait_ms =
+        (int)(s.retry_after_ms < WAIT_ASKED_MAX_MS ? s.retry_after_ms : WAIT_ASKED_MAX_MS);
     return e;
 }
 
@@ -98,7 +102,8 @@ static err follow(struct remote *r, struct watching *g)
     int64_t heard_at_ms = clock_monotonic_ms(clock_real());
     while (!g->enough) {
         bool connected = false;
-        err e = read_once(r, g, &connected);
+        int asked_ms = 0;
+        err e = read_once(r, g, &connected, &asked_ms);
         if (g->enough || was_interrupted(g, 0))
             return 0;
         if (!may_pass(e) || (e && !ever && !connected))
@@ -114,7 +119,8 @@ static err follow(struct remote *r, struct watching *g)
         if (!lost)
             g->w->on_lost(g->w->arg, e ? err_text() : "the service ended the stream");
         lost = true;
-        if (was_interrupted(g, next_backoff_ms(&backoff_ms)))
+        int wait_ms = next_backoff_ms(&backoff_ms);
+        if (was_interrupted(g, asked_ms > wait_ms ? asked_ms : wait_ms))
             return 0;
     }
     return 0;

@@ -9,7 +9,7 @@
 struct watch {
     const char *session;
     int64_t after; /* seq; the watch begins behind it, and keeps it up to date */
-    bool deltas;   /* ask for agent.message as it grows */
+    bool deltas;   /* ask for answers and the output of tools as they grow */
     /* Each frame. `event` is borrowed. False: enough. */
     bool (*on_event)(void *arg, const char *type, const json_t *event);
     void (*on_lost)(void *arg, const char *why); /* previews shown so far will not be completed */

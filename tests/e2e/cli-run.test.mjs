@@ -5,6 +5,7 @@ import { after, before, describe, test } from "node:test";
 import { envOf, run, startCli } from "../support/cli.mjs";
 import { startJob } from "../support/job.mjs";
 import { serviceMissing } from "../support/service.mjs";
+import { openShell } from "../support/shell.mjs";
 
 const events = (text) => text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 
@@ -213,6 +214,21 @@ describe("run and tail", { skip: serviceMissing }, () => {
         assert.equal((await cli.ended).code, 1);
         assert.match(cli.stderr, /was deleted/);
         job.model.release();
+    });
+
+    test("on a terminal the output of a tool grows, and stands there once", async () => {
+        const command = JSON.stringify({ command: "seq 1 30; until test -e go; do sleep 0.05; done; echo last" });
+        const growing = startCli(["run", `CALL bash ${command} THEN SAY done`], { env: env({ TERM: "xterm" }), terminal: true });
+        await growing.says(/ {4}12\r?\n/);
+        await growing.says(/… 18 more lines: 30/);
+        const [session] = (await job.service.ok("GET", "/v1/sessions?limit=1")).data;
+        const shell = await openShell(job.service, session.id);
+        shell.type("touch go; exit\n");
+        await shell.ended;
+        assert.equal((await growing.ended).code, 0, growing.stdout);
+        const text = growing.stdout.replace(/\x1b\[[0-9;]*[mK]/g, "");
+        assert.equal(text.match(/^ {4}7\r?$/gm).length, 1, text);
+        assert.match(text, / {4}… 19 more lines\r?\n/);
     });
 
     test("on a terminal the answer grows, and nothing in it steers the terminal", async () => {
