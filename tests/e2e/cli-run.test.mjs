@@ -219,7 +219,6 @@ describe("run and tail", { skip: serviceMissing }, () => {
     test("on a terminal the output of a tool grows, and stands there once", async () => {
         const command = JSON.stringify({ command: "seq 1 30; until test -e go; do sleep 0.05; done; echo last" });
         const growing = startCli(["run", `CALL bash ${command} THEN SAY done`], { env: env({ TERM: "xterm" }), terminal: true });
-        await growing.says(/ {4}12\r?\n/);
         await growing.says(/… 18 more lines: 30/);
         const [session] = (await job.service.ok("GET", "/v1/sessions?limit=1")).data;
         const shell = await openShell(job.service, session.id);
