@@ -15,6 +15,7 @@
 
 #define BODY_MAX (256u << 20)
 #define PROBLEM_MAX (64u << 10)
+#define REASON_BYTES ((size_t)400) /* of what the service says */
 #define CONNECT_TIMEOUT_S 10L
 #define TIMEOUT_S 120L
 #define SILENCE_MAX_S 60L /* four heartbeats of the event stream */
@@ -144,8 +145,10 @@ err http_client_refusal(long status, const struct buf *body)
     AUTO_BUF text = {0};
     buf_add_c(&text, detail ? detail : "(no reason given: is this a pi-managed service?)");
     add_particulars(problem, status, &text);
-    return fail_as(e, code ? code : "", "the service answered %ld%s%s: %.400s", status,
-                   code ? " " : "", code ? code : "", text.p);
+    bool cut = text.n > REASON_BYTES;
+    size_t n = cut ? str_utf8_floor(buf_str(&text), REASON_BYTES) : text.n;
+    return fail_as(e, code ? code : "", "the service answered %ld%s%s: %.*s%s", status,
+                   code ? " " : "", code ? code : "", (int)n, text.p, cut ? "…" : "");
 }
 
 err http_client_unreachable(const struct http_client *c, int curl_code)
@@ -154,6 +157,12 @@ err http_client_unreachable(const struct http_client *c, int curl_code)
         return fail(E_UNAVAILABLE,
                     "%s is not trusted: %s. --ca-cert FILE names the certificate to trust",
                     c->base_url, curl_easy_strerror((CURLcode)curl_code));
+    if (curl_code == CURLE_SSL_CONNECT_ERROR)
+        return fail(
+            E_UNAVAILABLE,
+            "cannot reach %s: %s. Does the service speak TLS? Without --tls-cert its address "
+            "begins with http://",
+            c->base_url, curl_easy_strerror((CURLcode)curl_code));
     return fail(E_UNAVAILABLE,
                 "cannot reach %s: %s. Is the service running (pi-managed serve)? PI_MANAGED_URL or "
                 "--url says where it is",

@@ -201,9 +201,16 @@ static int run_build(const struct invocation *call)
 
 /* ---- list, remove ---- */
 
+struct listing {
+    const struct invocation *call;
+    size_t count;
+};
+
 static err print_image(void *arg, const struct image_listed *i)
 {
-    const struct invocation *call = arg;
+    struct listing *l = arg;
+    const struct invocation *call = l->call;
+    l->count++;
     char at[CLOCK_TEXT_MAX], digest[IMAGE_DIGEST_MAX + 8];
     clock_format(i->imported_at_ms, at);
     snprintf(digest, sizeof digest, "sha256:%s", i->image.digest);
@@ -223,8 +230,13 @@ static err print_image(void *arg, const struct image_listed *i)
 static err list_images(const struct invocation *call)
 {
     char images[PATH_MAX];
+    struct listing l = {.call = call};
     TRY(images_folder(call, images));
-    return image_list(images, print_image, (void *)call);
+    TRY(image_list(images, print_image, &l));
+    if (l.count == 0)
+        fprintf(stderr, "No images. pi-managed image build base debian makes one; the image host "
+                        "(this machine's /usr) needs none.\n");
+    return 0;
 }
 
 static int run_list(const struct invocation *call)

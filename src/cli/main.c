@@ -345,10 +345,23 @@ static int run_words(int argc, char **argv)
     return status ? status : command->run(&call);
 }
 
+/* help COMMAND */
+static int help_on(int argc, char **argv)
+{
+    int words;
+    const struct command *command = find_command(argc, argv, &words);
+    if (command == NULL)
+        return argc == 1 && print_family(argv[0]) ? 0 : unknown_command(argc, argv);
+    command_help(command);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc >= 3 && strcmp(argv[1], "--role") == 0)
         return run_role(argc, argv);
+    if (argc > 2 && strcmp(argv[1], "help") == 0)
+        return help_on(argc - 2, argv + 2);
     if (argc < 2 || asks_help(1, argv + 1) || strcmp(argv[1], "help") == 0) {
         print_help();
         return argc < 2 ? 2 : 0;

@@ -18,7 +18,8 @@ static int usage_status(const struct command *command)
 
 static int wrong(const struct command *command, const char *text, const char *word)
 {
-    fprintf(stderr, "pi-managed %s: %s %s\n", command->name, text, word);
+    fprintf(stderr, "pi-managed %s: %s %s\nSee: pi-managed %s --help\n", command->name, text, word,
+            command->name);
     return usage_status(command);
 }
 

@@ -225,8 +225,9 @@ static err write_all(struct pull *p)
     TRY(e);
     TRY(read_archive(p, place_entry));
     tell_remarks(p);
-    printf("%s: %llu files, %llu links, %llu MiB\n", to, (unsigned long long)p->place.files,
-           (unsigned long long)p->place.links, (unsigned long long)(p->bytes >> 20));
+    unsigned long long files = p->place.files, links = p->place.links;
+    printf("%s: %llu file%s, %llu link%s\n", to, files, files == 1 ? "" : "s", links,
+           links == 1 ? "" : "s");
     return 0;
 }
 

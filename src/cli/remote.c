@@ -27,7 +27,8 @@ static err find_key(struct remote *r, struct buf *out)
     if (e == E_NOT_FOUND)
         return fail(E_UNAUTHORIZED,
                     "no API key: set PI_MANAGED_API_KEY to the one that serve showed when it first "
-                    "started, or make another with pi-managed key create (and %s does not exist)",
+                    "started, or make another with pi-managed key create (and %s does not exist). "
+                    "No service yet? pi-managed serve starts one",
                     path);
     TRY(e);
     r->key_source = "the data directory's first-key";
@@ -36,8 +37,20 @@ static err find_key(struct remote *r, struct buf *out)
     return 0;
 }
 
+/* A word about an address beats curl's about a protocol. */
+static err check_url(const char *url)
+{
+    if (strncmp(url, "http://", 7) == 0 || strncmp(url, "https://", 8) == 0)
+        return 0;
+    return fail(E_INVALID,
+                "%.200s is no address of a service: give --url or PI_MANAGED_URL like "
+                "http://127.0.0.1:7433",
+                url);
+}
+
 static err open_and_work(struct remote *r, err (*work)(struct remote *r), struct buf *key)
 {
+    TRY(check_url(option_value(r->call, "url")));
     TRY(find_key(r, key));
     TRY(http_client_open(option_value(r->call, "url"), key->p, &r->http));
     http_client_trust(r->http, option_value(r->call, "ca-cert"));

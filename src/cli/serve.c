@@ -189,6 +189,9 @@ static void warn_about_zones(const struct parent_options *o)
 static err start(const struct invocation *call, struct service_setup *s)
 {
     struct parent_options *o = &s->options;
+    /* Before there is a data directory: a slip of the pen must not make one. */
+    TRY(listen_check(option_value(call, "listen"), option_value(call, "tls-cert") != NULL,
+                     option_flag(call, "insecure")));
     TRY(service_open(call, s));
     if (s->token[0])
         TRY(show_first_key(s));

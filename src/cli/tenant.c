@@ -164,6 +164,21 @@ static err put_plan(struct db_conn *c, void *arg)
     return quota_plan_put(c, name, limits, features);
 }
 
+static void print_plan(const char *name, const json_t *limits)
+{
+    const char *kind;
+    json_t *limit;
+    printf("%s\n", name);
+    json_object_foreach((json_t *)limits, kind, limit)
+    {
+        AUTO_BUF text = {0};
+        json_write(limit, &text);
+        printf("  %-22s %s\n", kind, text.p);
+    }
+    if (json_object_size(limits) == 0)
+        printf("  no limits\n");
+}
+
 static err list_plans(struct db_conn *c, void *arg)
 {
     const struct invocation *call = arg;
@@ -179,7 +194,7 @@ static err list_plans(struct db_conn *c, void *arg)
         if (option_flag(call, "json"))
             database_print(json_incref(j));
         else
-            printf("%s  %s\n", names[i], json_write_arena(json_object_get(j, "limits"), a).p);
+            print_plan(names[i], json_object_get(j, "limits"));
     }
     return 0;
 }

@@ -69,17 +69,29 @@ static void write_url(const union any_address *a, bool tls, char *out, size_t ca
     }
 }
 
-err listen_open(const char *address, bool tls, bool insecure, int *out_fd, char *out_url,
-                size_t cap)
+static err check_address(const char *address, bool tls, bool insecure, union any_address *out)
 {
-    union any_address a;
-    TRY(parse_address(address, &a));
-    if (!is_loopback(&a) && !tls && !insecure)
+    TRY(parse_address(address, out));
+    if (!is_loopback(out) && !tls && !insecure)
         return fail(E_FORBIDDEN,
                     "--listen %s is reachable from other machines and would send API keys "
                     "in clear text. Give --tls-cert and --tls-key, or --insecure behind a "
                     "TLS proxy",
                     address);
+    return 0;
+}
+
+err listen_check(const char *address, bool tls, bool insecure)
+{
+    union any_address a;
+    return check_address(address, tls, insecure, &a);
+}
+
+err listen_open(const char *address, bool tls, bool insecure, int *out_fd, char *out_url,
+                size_t cap)
+{
+    union any_address a;
+    TRY(check_address(address, tls, insecure, &a));
     socklen_t n = a.any.sa_family == AF_INET ? sizeof a.v4 : sizeof a.v6;
     AUTO_FD fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)

@@ -49,9 +49,10 @@ err credential_for_provider(struct db *db, struct arena *a, const char *tenant,
     TRY(credential_find(db, a, tenant, vault_ids_json, provider, &sealed));
     if (sealed.n == 0)
         return fail_as(E_UNAVAILABLE, "credential_missing",
-                       "no key for the model provider %s: set its environment variable where the "
-                       "service starts, or add a model_provider_key to a vault of the session",
-                       provider);
+                       "no key for the model provider %s: start the service with its variable set "
+                       "(like ANTHROPIC_API_KEY), or put a key into a vault of the session "
+                       "(pi-managed vault create VAULT, vault set VAULT %s, run --vault VAULT)",
+                       provider, provider);
     *out_sealed = sealed;
     return 0;
 }

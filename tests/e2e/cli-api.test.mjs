@@ -1,6 +1,6 @@
 // The command line over a running service: agents, environments, sessions, made, listed, found by name, changed.
 import assert from "node:assert/strict";
-import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -156,7 +156,39 @@ describe("the command line over the API", { skip: serviceMissing }, () => {
         assert.match(wrong.stderr, /401.*PI_MANAGED_API_KEY.*key create/);
         assert.ok(!wrong.stderr.includes("pmk_wrong"));
         const none = await run(["agent", "list"], { env: { PI_MANAGED_URL: job.service.url }, cwd: folder });
-        assert.match(none.stderr, /no API key: set PI_MANAGED_API_KEY/);
+        assert.match(none.stderr, /no API key: set PI_MANAGED_API_KEY.*pi-managed serve starts one/);
+        for (const url of ["ftp://x", "127.0.0.1:7433", ""]) {
+            const odd = await pm(["agent", "list", "--url", url]);
+            assert.match(odd.stderr, /is no address of a service: give --url or PI_MANAGED_URL like http:/);
+        }
+        const tls = await pm(["agent", "list"], { env: { PI_MANAGED_URL: job.service.url.replace("http:", "https:") } });
+        assert.match(tls.stderr, /Does the service speak TLS\? .*begins with http:/);
+    });
+
+    test("a slip of the pen is answered with where to look", async () => {
+        for (const [words, said] of [
+            [["session", "tail"], /this must be given: SESSION\nSee: pi-managed session tail --help\n$/],
+            [["run", "--model"], /a value must follow --model\nSee: pi-managed run --help\n$/],
+            [["sesion", "list"], /do you mean session list\?/],
+            [["help", "nothing"], /there is no command nothing\nSee: pi-managed --help\n$/],
+        ]) {
+            const slip = await pm(words);
+            assert.equal(slip.code, 2);
+            assert.match(slip.stderr, said);
+        }
+        const help = await pm(["help", "session", "tail"]);
+        assert.equal(help.stdout, (await pm(["session", "tail", "--help"])).stdout);
+        assert.match((await pm(["help", "vault"])).stdout, /^ {2}vault create NAME/m);
+    });
+
+    test("an address that cannot be listened on makes no data directory", async () => {
+        for (const listen of ["nonsense", "0.0.0.0:0"]) {
+            const data = path.join(folder, "not-made");
+            const refused = await run(["serve", "--data", data, "--listen", listen]);
+            assert.equal(refused.code, 1);
+            assert.match(refused.stderr, /--listen /);
+            assert.ok(!existsSync(data));
+        }
     });
 
     test("the first key of a data directory on this machine is found", async () => {
