@@ -140,23 +140,28 @@ static int set_key(const struct invocation *call)
     return remote_run(call, set_work);
 }
 
-static err no_key(const struct remote *r)
+/* The credential that the command means: its id, and its path. */
+static err key_path(struct remote *r, char out_id[ID_MAX], struct buf *out)
 {
-    return fail(E_NOT_FOUND, "the vault has no key for %.80s (pi-managed vault keys shows them)",
-                r->call->arguments[1]);
+    AUTO_JSON rows = NULL;
+    TRY(list_keys(r, &rows));
+    const char *id = find_key(rows, r->call->arguments[1]);
+    if (id == NULL)
+        return fail(E_NOT_FOUND,
+                    "the vault has no key for %.80s (pi-managed vault keys shows them)",
+                    r->call->arguments[1]);
+    snprintf(out_id, ID_MAX, "%s", id);
+    TRY(resource_path(r, "/credentials/", out));
+    buf_add_c(out, id);
+    return 0;
 }
 
 static err unset_work(struct remote *r)
 {
     AUTO_BUF path = {0};
-    AUTO_JSON rows = NULL;
     AUTO_JSON credential = NULL;
-    TRY(list_keys(r, &rows));
-    const char *id = find_key(rows, r->call->arguments[1]);
-    if (id == NULL)
-        return no_key(r);
-    TRY(resource_path(r, "/credentials/", &path));
-    buf_add_c(&path, id);
+    char id[ID_MAX];
+    TRY(key_path(r, id, &path));
     TRY(remote_send(r, "DELETE", path.p, NULL, &credential));
     if (remote_json(r))
         remote_print(credential);
@@ -182,14 +187,10 @@ static json_t *check_body(const struct invocation *call)
 static err check_work(struct remote *r)
 {
     AUTO_BUF path = {0};
-    AUTO_JSON rows = NULL;
     AUTO_JSON result = NULL;
-    TRY(list_keys(r, &rows));
-    const char *id = find_key(rows, r->call->arguments[1]);
-    if (id == NULL)
-        return no_key(r);
-    TRY(resource_path(r, "/credentials/", &path));
-    buf_printf(&path, "%s/validate", id);
+    char id[ID_MAX];
+    TRY(key_path(r, id, &path));
+    buf_add_c(&path, "/validate");
     TRY(remote_send(r, "POST", path.p, check_body(r->call), &result));
     const char *status = json_get_c(result, "status"), *reason = json_get_c(result, "reason");
     r->status = status && strcmp(status, "valid") == 0 ? 0 : 1;

@@ -2,20 +2,15 @@
    worker (requests a second over keep-alive connections, one client thread), then idle event
    streams: memory for each and how long a broadcast takes until the last client has it. Usage: http
    [STREAMS] */
+#include "../support/loopback.h"
+
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/lock.h"
 #include "http/sse.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define CONNECTIONS 64
@@ -53,21 +48,6 @@ static const struct route table[] = {
 };
 static const struct route *const tables[] = {table, NULL};
 
-static void must(bool ok, const char *what)
-{
-    if (ok)
-        return;
-    perror(what);
-    exit(1);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 static int listen_on_loopback(void)
 {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -76,15 +56,6 @@ static int listen_on_loopback(void)
     must(bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, 4096) == 0, "listen");
     getsockname(fd, (struct sockaddr *)&a, &n);
     port = ntohs(a.sin_port);
-    return fd;
-}
-
-static int dial(void)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-    must(connect(fd, (struct sockaddr *)&a, sizeof a) == 0, "connect");
     return fd;
 }
 
@@ -100,7 +71,7 @@ static double requests_per_second(const char *path)
 {
     int poll_fd = epoll_create1(EPOLL_CLOEXEC), fds[CONNECTIONS];
     for (int i = 0; i < CONNECTIONS; i++) {
-        fds[i] = dial();
+        fds[i] = dial(port);
         epoll_ctl(poll_fd, EPOLL_CTL_ADD, fds[i],
                   &(struct epoll_event){.events = EPOLLIN, .data.fd = fds[i]});
         say(fds[i], path);
@@ -151,7 +122,7 @@ static void bench_streams(int count)
     static int fds[STREAMS_MAX];
     long before = resident_kb();
     for (int i = 0; i < count; i++) {
-        fds[i] = dial();
+        fds[i] = dial(port);
         say(fds[i], "/watch");
         read_until(fds[i], "retry: 3000");
     }
@@ -180,11 +151,7 @@ int main(int argc, char **argv)
 {
     int count = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 1000;
     must(count >= 1 && count <= STREAMS_MAX, "STREAMS");
-    struct rlimit files;
-    must(getrlimit(RLIMIT_NOFILE, &files) == 0, "getrlimit");
-    files.rlim_cur = files.rlim_max;
-    must(setrlimit(RLIMIT_NOFILE, &files) == 0, "setrlimit");
-    must((rlim_t)count * 2 + 100 < files.rlim_cur, "STREAMS against the limit of open files");
+    must((rlim_t)count * 2 + 100 < allow_files(), "STREAMS against the limit of open files");
     struct http_options o = {
         .listen_fd = listen_on_loopback(), .tables = tables, .clock = clock_real()};
     struct http_server *server;

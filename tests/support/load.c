@@ -4,18 +4,12 @@
    {"requests","perSecond","p50Ms","p99Ms","errors"}; errors are replies other than 2xx. With HOLD
    as the time: sends the request once on each connection, prints "open" when all have an answer's
    head, and keeps them until its standard input ends. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "loopback.h"
+
 #include <netinet/tcp.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define REQUEST_MAX 65536
@@ -34,31 +28,6 @@ static char request[REQUEST_MAX];
 static size_t request_bytes;
 static float *samples;
 static long done, errors;
-
-static void must(int ok, const char *what)
-{
-    if (ok)
-        return;
-    perror(what);
-    exit(1);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
-static int dial(uint16_t port)
-{
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
-    must(fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0, "connect");
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    return fd;
-}
 
 static void say(struct connection *c)
 {
@@ -146,16 +115,15 @@ int main(int argc, char **argv)
     int count = (int)strtol(argv[2], NULL, 10), poll_fd = epoll_create1(EPOLL_CLOEXEC);
     int holding = strcmp(argv[3], "hold") == 0;
     double limit_ms = strtod(argv[3], NULL);
-    struct rlimit files;
-    getrlimit(RLIMIT_NOFILE, &files);
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
+    int one = 1;
+    allow_files();
     request_bytes = fread(request, 1, sizeof request - 1, stdin);
     samples = calloc(SAMPLES_MAX, sizeof *samples);
     struct connection *all = calloc((size_t)count, sizeof *all);
     must(samples && all && count > 0, "memory");
     for (int i = 0; i < count; i++) {
         all[i].fd = dial(port);
+        setsockopt(all[i].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
         all[i].reply = malloc(holding ? 8192 : REPLY_MAX);
         epoll_ctl(poll_fd, EPOLL_CTL_ADD, all[i].fd,
                   &(struct epoll_event){.events = EPOLLIN, .data.ptr = &all[i]});

@@ -265,6 +265,15 @@ static void expect_open(int broker, const char *session)
     assert_true(json_get_bool(m, "custom", false));
 }
 
+/* A link in use: its broker has heard of one session. */
+static int attach_and_open(struct broker_link *l)
+{
+    int broker = attach(l);
+    open_session(l, "aa", "sess_a");
+    expect_open(broker, "sess_a");
+    return broker;
+}
+
 static void open_sessions_are_sent_to_each_new_broker(void **state)
 {
     (void)state;
@@ -349,9 +358,7 @@ static void calls_do_not_wait_for_a_slow_broker(void **state)
     (void)state;
     struct control t = {0};
     struct broker_link *l = link_new(&t);
-    AUTO_FD broker = attach(l);
-    open_session(l, "aa", "sess_a");
-    expect_open(broker, "sess_a");
+    AUTO_FD broker = attach_and_open(l);
     enum {
         MANY = 20000
     };
@@ -395,9 +402,7 @@ static void a_verdict_reaches_whoever_waits_for_it(void **state)
     (void)state;
     struct control t = {0};
     struct broker_link *l = link_new(&t);
-    AUTO_FD broker = attach(l);
-    open_session(l, "aa", "sess_a");
-    expect_open(broker, "sess_a"); /* the link is in use */
+    AUTO_FD broker = attach_and_open(l);
     static const char *const verdicts[] = {"valid", "invalid", "unknown", "odd"};
     struct trial trials[4];
     pthread_t threads[4];
@@ -433,9 +438,7 @@ static void without_a_broker_a_key_is_unknown(void **state)
     struct trial trial = {.link = l, .timeout_ms = WAIT_MS};
     try_key(&trial);
     expect_verdict(&trial, "unknown", "starting");
-    AUTO_FD broker = attach(l);
-    open_session(l, "aa", "sess_a");
-    expect_open(broker, "sess_a");
+    AUTO_FD broker = attach_and_open(l);
     struct trial late = {.link = l, .timeout_ms = 1};
     try_key(&late);
     expect_verdict(&late, "unknown", "in time");
@@ -454,9 +457,7 @@ static void a_stop_does_not_wait_for_providers(void **state)
     (void)state;
     struct control t = {0};
     struct broker_link *l = link_new(&t);
-    AUTO_FD broker = attach(l);
-    open_session(l, "aa", "sess_a");
-    expect_open(broker, "sess_a");
+    AUTO_FD broker = attach_and_open(l);
     struct trial trial = {.link = l, .timeout_ms = WAIT_MS * 10}, later = trial;
     pthread_t thread = thread_start("trial", try_key, &trial);
     AUTO_JSON asked = next(broker);

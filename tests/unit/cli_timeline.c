@@ -7,12 +7,24 @@
 
 #include <cmocka.h>
 
-static json_t *timeline(const char *events)
+/* An event: when, in seconds after noon, and its other members, with ' for ". */
+struct moment {
+    const char *at, *members;
+};
+
+static json_t *timeline(const struct moment *moments)
 {
-    AUTO_JSON j = NULL;
-    if (json_read(str_of(events), &j))
-        fail_msg("the test's events are no JSON");
-    return timeline_of(j);
+    AUTO_BUF text = {0};
+    AUTO_JSON events = NULL;
+    for (const struct moment *m = moments; m->at; m++)
+        buf_printf(&text, "%c{%s,'createdAt':'2026-11-30T12:00:0%sZ'}", m == moments ? '[' : ',',
+                   m->members, m->at);
+    buf_add_char(&text, ']');
+    for (size_t i = 0; i < text.n; i++)
+        text.p[i] = text.p[i] == '\'' ? '"' : text.p[i];
+    if (json_read(buf_str(&text), &events))
+        fail_msg("the test's events are no JSON: %s", text.p);
+    return timeline_of(events);
 }
 
 static const json_t *row_at(const json_t *timeline, size_t i)
@@ -25,69 +37,26 @@ static int64_t total(const json_t *timeline, const char *name)
     return json_get_int(json_object_get(timeline, "totals"), name, -1);
 }
 
-#define AT(seconds) "\"createdAt\":\"2026-11-30T12:00:0" seconds "Z\""
-#define MODEL "\"provider\":\"p\",\"model\":\"m\",\"requestNumber\":1"
+#define START "'type':'span.model_request_start','provider':'p','model':'m','requestNumber':1,"
+#define END "'type':'span.model_request_end','provider':'p','model':'m','requestNumber':1,"
+#define BUSY "'error':{'code':'model_overloaded','message':'busy'}"
 
 static void a_failed_attempt_its_backoff_and_the_next_one_are_three_rows(void **state)
 {
     (void)state;
-    AUTO_JSON t = timeline("[{\"type\":\"session.status_run_started\"," AT(
-        "0.000") "},"
-                 "{\"type\":\"span.model_request_start\",\"attempt\":1," MODEL "," AT(
-                     "0.100") "},"
-                              "{\"type\":\"span.model_request_end\",\"attempt\":1," MODEL "," AT(
-                                  "0.150") ","
-                                           "\"durationMs\":50,\"error\":{\"code\":\"model_"
-                                           "overloaded\",\"message\":\"busy\"}},"
-                                           "{\"type\":\"session.error\"," AT(
-                                               "0.150") ",\"error\":{\"code\":\"model_overloaded\","
-                                                        "\"message\":\"busy\"},\"retryStatus\":{"
-                                                        "\"type\":\"retrying\",\"attempt\":2,"
-                                                        "\"nextRetryAt\":\"2026-11-30T12:00:01."
-                                                        "150Z\"}},"
-                                                        "{\"type\":\"session.status_"
-                                                        "rescheduled\"," AT(
-                                                            "0.150") "},"
-                                                                     "{\"type\":\"span.model_"
-                                                                     "request_start\",\"attempt\":"
-                                                                     "2," MODEL "," AT(
-                                                                         "1.150") "},"
-                                                                                  "{\"type\":"
-                                                                                  "\"span.model_"
-                                                                                  "request_end\","
-                                                                                  "\"attempt\":"
-                                                                                  "2," MODEL "," AT(
-                                                                                      "2.000") ","
-                                                                                               "\"d"
-                                                                                               "ura"
-                                                                                               "tio"
-                                                                                               "nMs"
-                                                                                               "\":"
-                                                                                               "850"
-                                                                                               ",\""
-                                                                                               "err"
-                                                                                               "or"
-                                                                                               "\":"
-                                                                                               "nul"
-                                                                                               "l,"
-                                                                                               "\"c"
-                                                                                               "ost"
-                                                                                               "Usd"
-                                                                                               "\":"
-                                                                                               "0."
-                                                                                               "25,"
-                                                                                               "\"u"
-                                                                                               "sag"
-                                                                                               "e\""
-                                                                                               ":{"
-                                                                                               "\"i"
-                                                                                               "npu"
-                                                                                               "tTo"
-                                                                                               "ken"
-                                                                                               "s\""
-                                                                                               ":7}"
-                                                                                               "}"
-                                                                                               "]");
+    static const struct moment moments[] = {
+        {"0.000", "'type':'session.status_run_started'"},
+        {"0.100", START "'attempt':1"},
+        {"0.150", END "'attempt':1,'durationMs':50," BUSY},
+        {"0.150", "'type':'session.error'," BUSY ",'retryStatus':{'type':'retrying','attempt':2,"
+                  "'nextRetryAt':'2026-11-30T12:00:01.150Z'}"},
+        {"0.150", "'type':'session.status_rescheduled'"},
+        {"1.150", START "'attempt':2"},
+        {"2.000", END "'attempt':2,'durationMs':850,'error':null,'costUsd':0.25,"
+                      "'usage':{'inputTokens':7}"},
+        {0},
+    };
+    AUTO_JSON t = timeline(moments);
     assert_int_equal(json_array_size(json_object_get(t, "rows")), 4);
     assert_string_equal(json_get_c(row_at(t, 2), "kind"), "retry");
     assert_int_equal(json_get_int(row_at(t, 2), "durationMs", -1), 1000);
@@ -105,18 +74,16 @@ static void a_failed_attempt_its_backoff_and_the_next_one_are_three_rows(void **
 static void parallel_calls_have_their_own_durations(void **state)
 {
     (void)state;
-    AUTO_JSON t = timeline(
-        "[{\"type\":\"agent.tool_use\",\"toolCallId\":\"a\",\"name\":\"bash\",\"input\":"
-        "{\"command\":\"sleep 2\"}," AT(
-            "0.000") "},"
-                     "{\"type\":\"agent.tool_use\",\"toolCallId\":\"b\",\"name\":\"ls\"," AT(
-                         "0.000") "},"
-                                  "{\"type\":\"agent.tool_result\",\"toolCallId\":\"b\","
-                                  "\"isError\":true,\"content\":"
-                                  "[{\"type\":\"text\",\"text\":\"no\"}]," AT(
-                                      "0.500") "},"
-                                               "{\"type\":\"agent.tool_result\",\"toolCallId\":"
-                                               "\"a\"," AT("2.000") "}]");
+    static const struct moment moments[] = {
+        {"0.000", "'type':'agent.tool_use','toolCallId':'a','name':'bash',"
+                  "'input':{'command':'sleep 2'}"},
+        {"0.000", "'type':'agent.tool_use','toolCallId':'b','name':'ls'"},
+        {"0.500", "'type':'agent.tool_result','toolCallId':'b','isError':true,"
+                  "'content':[{'type':'text','text':'no'}]"},
+        {"2.000", "'type':'agent.tool_result','toolCallId':'a'"},
+        {0},
+    };
+    AUTO_JSON t = timeline(moments);
     assert_string_equal(json_get_c(row_at(t, 0), "text"), "bash sleep 2");
     assert_int_equal(json_get_int(row_at(t, 0), "durationMs", -1), 2000);
     assert_string_equal(json_get_c(row_at(t, 1), "text"), "ls; failed: no");
@@ -128,7 +95,11 @@ static void parallel_calls_have_their_own_durations(void **state)
 static void the_start_of_a_sandbox_is_a_row(void **state)
 {
     (void)state;
-    AUTO_JSON t = timeline("[{\"type\":\"span.sandbox_start\",\"durationMs\":9," AT("0.000") "}]");
+    static const struct moment moments[] = {
+        {"0.000", "'type':'span.sandbox_start','durationMs':9"},
+        {0},
+    };
+    AUTO_JSON t = timeline(moments);
     assert_string_equal(json_get_c(row_at(t, 0), "kind"), "sandbox");
     assert_int_equal(json_get_int(row_at(t, 0), "durationMs", -1), 9);
     assert_int_equal(total(t, "sandboxStarts"), 1);
@@ -138,12 +109,13 @@ static void the_start_of_a_sandbox_is_a_row(void **state)
 static void what_a_turn_left_open_is_marked(void **state)
 {
     (void)state;
-    AUTO_JSON t = timeline("[{\"type\":\"session.status_run_started\"," AT(
-        "0.000") "},"
-                 "{\"type\":\"span.model_request_start\",\"attempt\":1," MODEL
-                 "," AT("0.100") "},"
-                                 "{\"type\":\"session.status_idle\",\"stopReason\":{\"type\":"
-                                 "\"interrupted\"}," AT("3.000") "}]");
+    static const struct moment moments[] = {
+        {"0.000", "'type':'session.status_run_started'"},
+        {"0.100", START "'attempt':1"},
+        {"3.000", "'type':'session.status_idle','stopReason':{'type':'interrupted'}"},
+        {0},
+    };
+    AUTO_JSON t = timeline(moments);
     assert_true(json_get_bool(row_at(t, 1), "unfinished", false));
     assert_string_equal(json_get_c(row_at(t, 2), "text"), "turn 1 ends: interrupted");
     assert_int_equal(total(t, "runMs"), 3000);
@@ -152,15 +124,15 @@ static void what_a_turn_left_open_is_marked(void **state)
 static void messages_say_whether_they_wait_or_were_taken_back(void **state)
 {
     (void)state;
-    AUTO_JSON t = timeline(
-        "[{\"type\":\"user.message\",\"content\":[{\"type\":\"text\",\"text\":\"a\\nb\"}],"
-        "\"processedAt\":\"2026-11-30T12:00:02.000Z\"," AT(
-            "0.000") "},"
-                     "{\"type\":\"user.message\",\"content\":[{\"type\":\"image\"}],"
-                     "\"processedAt\":null," AT(
-                         "0.000") "},"
-                                  "{\"type\":\"user.message\",\"content\":[],\"withdrawn\":true,"
-                                  "\"processedAt\":\"2026-11-30T12:00:02.000Z\"," AT("0.000") "}]");
+    static const struct moment moments[] = {
+        {"0.000", "'type':'user.message','content':[{'type':'text','text':'a\\nb'}],"
+                  "'processedAt':'2026-11-30T12:00:02.000Z'"},
+        {"0.000", "'type':'user.message','content':[{'type':'image'}],'processedAt':null"},
+        {"0.000", "'type':'user.message','content':[],'withdrawn':true,"
+                  "'processedAt':'2026-11-30T12:00:02.000Z'"},
+        {0},
+    };
+    AUTO_JSON t = timeline(moments);
     assert_string_equal(json_get_c(row_at(t, 0), "text"), "a b (given to the agent after 2.0 s)");
     assert_int_equal(json_get_int(row_at(t, 0), "waitedMs", -1), 2000);
     assert_string_equal(json_get_c(row_at(t, 1), "text"), "(waits) [image]");
@@ -170,12 +142,16 @@ static void messages_say_whether_they_wait_or_were_taken_back(void **state)
 static void nothing_and_strange_things_are_told_too(void **state)
 {
     (void)state;
-    AUTO_JSON none = timeline("[]");
+    AUTO_JSON nothing = json_array();
+    AUTO_JSON none = timeline_of(nothing);
     assert_int_equal(json_array_size(json_object_get(none, "rows")), 0);
-    AUTO_JSON strange = timeline("[{\"type\":\"agent.dream\"},{},7,"
-                                 "{\"type\":\"span.model_request_end\"},"
-                                 "{\"type\":\"agent.tool_result\",\"toolCallId\":\"x\"},"
-                                 "{\"type\":\"session.error\"},{\"type\":\"agent.tool_use\"}]");
+    AUTO_JSON events = NULL;
+    static const char text[] = "[{\"type\":\"agent.dream\"},{},7,"
+                               "{\"type\":\"span.model_request_end\"},"
+                               "{\"type\":\"agent.tool_result\",\"toolCallId\":\"x\"},"
+                               "{\"type\":\"session.error\"},{\"type\":\"agent.tool_use\"}]";
+    assert_int_equal(json_read(str_of(text), &events), 0);
+    AUTO_JSON strange = timeline_of(events);
     assert_string_equal(json_get_c(row_at(strange, 0), "text"), "agent.dream");
     assert_int_equal(total(strange, "modelRequests"), 1);
 }
