@@ -41,7 +41,7 @@ void sandboxes_forget(struct sandboxes *s, const char *session);
 err sandboxes_stop(struct sandboxes *s, const char *tenant, const char *session);
 err sandboxes_destroy(struct sandboxes *s, const char *tenant, const char *session);
 /* R35: destroys sandboxes without a live session; corrects rows whose sandbox is gone or crashed.
-   Then looks after volumes (volumes.h). */
+ */
 err sandboxes_reconcile(struct sandboxes *s);
 /* §26.4: what the sandbox of this session uses right now; asks the parent. */
 err sandboxes_measure(struct sandboxes *s, const char *session, struct sandbox_status *out);

@@ -4,6 +4,7 @@
 #include "session/archive.h"
 #include "session/live.h"
 #include "session/store.h"
+#include "session/volumes.h"
 
 #define BUSY_MS 1000       /* while sandboxes run: idle timeouts are in seconds */
 #define IDLE_MS 5000       /* between looks at an otherwise quiet service */
@@ -105,6 +106,8 @@ static void reconcile(struct session_manager *m)
     if (sandboxes_reconcile(m->sandboxes))
         log_warn("cannot reconcile sandboxes: %s", err_text());
     stop_idle_sandboxes(m);
+    if (volumes_sweep(m->o.parent, m->o.db, m->o.clock))
+        log_warn("cannot look after volumes: %s", err_text());
 }
 
 /* With table_lock held. */

@@ -190,9 +190,10 @@ err volume_rows_leave(struct db_conn *c, const char *tenant, const char *session
     " WHERE u.tenant_id = v.tenant_id AND u.volume_id = v.id AND s.sandbox_state = 'running'"      \
     " AND s.deleted_at IS NULL) THEN 1 ELSE 0 END FROM volumes v"
 static const char sql_deleting[] = "/* all tenants */ " REFS " WHERE v.state = 'deleting' LIMIT $1";
+/* In no order: one that cannot be measured keeps no other back. */
 static const char sql_unmeasured[] =
     "/* all tenants */ " REFS " WHERE v.state = 'ready' AND v.unmeasured = 1"
-    " ORDER BY v.measured_at LIMIT $1";
+    " ORDER BY RANDOM() LIMIT $1";
 static const char sql_unmeasured_one[] =
     REFS " WHERE v.tenant_id = $1 AND v.id = $2 AND v.state = 'ready' AND v.unmeasured = 1";
 static const char sql_bytes[] =

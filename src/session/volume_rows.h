@@ -55,7 +55,7 @@ struct volume_ref {
     int64_t used_at_ms;
     bool in_use; /* a sandbox that has it runs */
 };
-/* Of all tenants, at most `limit`: those to remove; those to measure, the longest unmeasured first.
+/* Of all tenants, at most `limit`: those to remove; those to measure, in no order.
  */
 err volume_rows_deleting(struct db_conn *c, size_t limit, struct volume_ref *out, size_t *out_n);
 err volume_rows_unmeasured(struct db_conn *c, size_t limit, struct volume_ref *out, size_t *out_n);

@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-#define BATCH 100 /* of one sweep */
+#define BATCH 100          /* of one sweep */
+#define MEASURING_MS 10000 /* no other is begun after so long */
 
 static err ask_parent(struct parent_link *parent, enum parent_verb verb, const char *tenant,
                       const char *id, uint64_t *out_bytes)
@@ -98,8 +99,9 @@ err volumes_sweep(struct parent_link *parent, struct db *db, const struct clock 
     for (size_t i = 0; i < going.n; i++)
         if (volume_remove(parent, db, going.refs[i].tenant, going.refs[i].id))
             log_warn("the volume %s is removed later: %s", going.refs[i].id, err_text());
+    int64_t until_ms = clock_monotonic_ms(clock) + MEASURING_MS;
     TRY(db_read(db, find_batch, &changed));
-    for (size_t i = 0; i < changed.n; i++)
+    for (size_t i = 0; i < changed.n && clock_monotonic_ms(clock) < until_ms; i++)
         if (measure(parent, db, clock, &changed.refs[i]))
             log_warn("cannot measure the volume %s: %s", changed.refs[i].id, err_text());
     return 0;

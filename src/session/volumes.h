@@ -13,7 +13,8 @@ err volume_measure(struct parent_link *parent, struct db *db, const struct clock
 /* After volume_row_hide: the folder, then the row. What fails is done by the sweep; E_CONFLICT
    while the sandbox of a session that was deleted is still there. */
 err volume_remove(struct parent_link *parent, struct db *db, const char *tenant, const char *id);
-/* All that is to be removed, and what may have changed is measured. */
+/* All that is to be removed; then what may have changed is measured, as far as it goes within a few
+ * seconds: the rest next time. */
 err volumes_sweep(struct parent_link *parent, struct db *db, const struct clock *clock);
 
 #endif

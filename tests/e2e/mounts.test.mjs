@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import {
-    chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, renameSync, rmSync, statSync,
+    chownSync, copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, renameSync, rmSync, statSync,
     symlinkSync, writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,6 +11,7 @@ import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { assertPaths, assertProblem, createTenant } from "../api/support.mjs";
+import { eventually } from "../support/eventually.mjs";
 import { Session, startJob, textOf } from "../support/job.mjs";
 import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
@@ -66,6 +67,13 @@ describe("mounts", { skip: serviceMissing }, () => {
         assert.equal(row.sessions, 2);
         const { uid } = statSync(path.join(folderOf(row), "f"));
         assert.equal(uid, isRoot ? 934464 : process.getuid(), "nobody's on the host as root");
+    });
+
+    test("those who start with a new volume at the same time have the same one", async () => {
+        const sessions = await Promise.all([1, 2, 3, 4].map(() => withMounts(volume("at-once"))));
+        await Promise.all(sessions.map((session, i) => bash(session, `echo ${i} > /srv/at-once/${i}`)));
+        assert.match(await bash(sessions[0], "cat /srv/at-once/*"), /^0\n1\n2\n3\n/);
+        assert.equal((await volumes("at-once")).length, 1);
     });
 
     test("a volume stays when its sandbox is booted again and when its session is deleted", async () => {
@@ -150,6 +158,23 @@ describe("mounts", { skip: serviceMissing }, () => {
         assert.notEqual((await volumes("busy"))[0].id, row.id);
     });
 
+    test("one whose folder could not be removed is hidden at once, and gone after the next start", async () => {
+        const { id } = await job.service.ok("POST", "/v1/volumes", { name: "lingers" });
+        const session = await withMounts(volume("lingers"));
+        await bash(session, "echo old > /srv/lingers/f");
+        const sandbox = path.join(job.service.data, "sandboxes", "held"); // as a deleted session's that is not gone yet
+        mkdirSync(sandbox);
+        copyFileSync(path.join(job.service.data, "sandboxes", session.id, "spec.json"), path.join(sandbox, "spec.json"));
+        await job.service.ok("DELETE", session.path);
+        await job.service.ok("DELETE", `/v1/volumes/${id}`);
+        assert.deepEqual(await volumes("lingers"), []);
+        assert.ok(existsSync(path.join(folderOf({ id }), "f")));
+        rmSync(sandbox, { recursive: true });
+        await job.service.kill9();
+        await job.service.restart();
+        await eventually("the volume is removed", () => existsSync(folderOf({ id })), (there) => !there);
+    });
+
     test("the same name is another volume for another tenant", async () => {
         await bash(await withMounts(volume("mine")), "echo mine > /srv/mine/f");
         const [row] = await volumes("mine");
@@ -206,6 +231,15 @@ describe("mounts", { skip: serviceMissing }, () => {
         const text = JSON.stringify(await session.run('CALL bash {"command":"cat /srv/bind/secret"} THEN SAY done'));
         assert.match(text, /cannot be mounted/);
         assert.doesNotMatch(text, /secret-of-the-host/);
+    });
+
+    test("serve refuses to allow what no sandbox may have", async () => {
+        const data = path.join(world, "data-of-another"), link = path.join(world, "link");
+        symlinkSync(open, link);
+        for (const [list, why] of [["srv", /absolute paths/], ["/", /absolute paths/], [link, /is really/], [world, /data directory/],
+            [`${open},/proc/sys`, /nothing of \/proc/], [path.join(world, "none"), /No such file/]])
+            await assert.rejects(promisify(execFile)(SERVICE_PROGRAM, ["serve", "--data", data, "--listen", "127.0.0.1:0",
+                "--allow-mount", list]), ({ code, stderr }) => code === 1 && why.test(stderr), list);
     });
 
     test("what belongs to the host's root is never mounted writable", { skip: !isRoot && "needs root" }, async () => {

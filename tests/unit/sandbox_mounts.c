@@ -15,9 +15,12 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define TENANT "tenant_01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -282,6 +285,28 @@ static void what_the_list_does_not_allow_is_refused_before(void **state)
     assert_string_equal(err_code(), MOUNT_NOT_ALLOWED);
 }
 
+/* ramfs cannot map ids, whatever the kernel. */
+static void a_file_system_that_cannot_map_ids_is_said_to_be_the_reason(void **state)
+{
+    const struct sandbox_place at = place();
+    const struct sandbox_mount m = {.type = MOUNT_VOLUME, .source = VOLUME, .target = "/srv/a"};
+    int status;
+    (void)state;
+    if (!userns_is_privileged())
+        skip();
+    assert_int_equal(mounts_check_here(&m, &at), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+            mount("none", volumes, "ramfs", 0, NULL))
+            _exit(2);
+        err e = mounts_check_here(&m, &at);
+        _exit(e == E_INVALID && strcmp(err_code(), MOUNTS_NOT_SUPPORTED) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 #define WITH_DATA(name) cmocka_unit_test_setup_teardown(name, make_data, remove_data)
 
 int main(void)
@@ -296,6 +321,7 @@ int main(void)
         WITH_DATA(a_removal_that_broke_off_is_finished),
         WITH_DATA(a_link_in_place_of_a_volume_is_not_followed),
         WITH_DATA(what_the_list_does_not_allow_is_refused_before),
+        WITH_DATA(a_file_system_that_cannot_map_ids_is_said_to_be_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
