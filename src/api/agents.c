@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "api/definition.h"
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
@@ -47,14 +48,7 @@ static const char sql_versions_oldest_first[] =
     AGENT_COLUMNS " WHERE a.tenant_id = $1 AND a.id = $2 AND v.version > $3"
                   " ORDER BY v.version LIMIT $4";
 
-struct agent {
-    char id[ID_MAX];
-    int64_t version;
-    json_t *definition; /* owned */
-    int64_t created_at, updated_at, archived_at, version_created_at;
-};
-
-static err read_agent(struct db_rows *r, struct agent *out)
+static err read_agent(struct db_rows *r, struct definition *out)
 {
     row_id(r, 0, out->id);
     out->version = db_int(r, 1);
@@ -62,13 +56,13 @@ static err read_agent(struct db_rows *r, struct agent *out)
     out->updated_at = db_int(r, 4);
     out->archived_at = row_time(r, 5);
     out->version_created_at = db_int(r, 6);
-    TRY(row_json(db_str(r, 2), "an agent's definition", &out->definition));
-    agent_apply(out->definition, NULL); /* members that came after the row */
+    TRY(row_json(db_str(r, 2), "an agent's definition", &out->body));
+    agent_apply(out->body, NULL); /* members that came after the row */
     return 0;
 }
 
 static err find_agent(struct db_conn *c, const char *tenant, struct str id, int64_t version,
-                      struct agent *out)
+                      struct definition *out)
 {
     struct db_rows *r;
     if (version)
@@ -87,24 +81,24 @@ static err find_agent(struct db_conn *c, const char *tenant, struct str id, int6
 err agent_find(struct db_conn *c, const char *tenant, struct str id, int64_t version,
                struct agent_found *out)
 {
-    struct agent a = {0};
+    struct definition a = {0};
     TRY(find_agent(c, tenant, id, version, &a));
     *out = (struct agent_found){
-        .version = a.version, .definition = a.definition, .archived = a.archived_at >= 0};
+        .version = a.version, .definition = a.body, .archived = a.archived_at >= 0};
     static_assert(sizeof out->id == sizeof a.id, "an id");
     memcpy(out->id, a.id, sizeof a.id);
     return 0;
 }
 
 /* Takes the definition; shows one version. */
-static json_t *agent_json(struct agent *a)
+static json_t *agent_json(struct definition *a)
 {
     json_t *j = json_object();
     json_set_str(j, "id", str_of(a->id));
     json_set_str(j, "type", STR("agent"));
     json_object_set_new(j, "version", json_integer(a->version));
-    json_object_update(j, a->definition);
-    json_decref(a->definition);
+    json_object_update(j, a->body);
+    json_decref(a->body);
     json_set_time(j, "createdAt", a->created_at);
     json_set_time(j, "updatedAt",
                   a->version_created_at > a->updated_at ? a->version_created_at : a->updated_at);
@@ -112,24 +106,16 @@ static json_t *agent_json(struct agent *a)
     return j;
 }
 
-static err insert_version(struct ctx *ctx, struct db_conn *c, const struct agent *a)
+static err insert_version(struct ctx *ctx, struct db_conn *c, const struct definition *a)
 {
     return db_exec(c, sql_insert_version,
                    DB_ARGS(DB_C(ctx->tenant), DB_C(a->id), DB_I(a->version),
-                           DB_S(json_write_arena(a->definition, ctx->arena)),
+                           DB_S(json_write_arena(a->body, ctx->arena)),
                            DB_I(a->version_created_at)),
                    NULL);
 }
 
-static err name_taken(err e, const json_t *definition)
-{
-    if (e != E_CONFLICT)
-        return e;
-    return fail_as(E_CONFLICT, "name_taken", "there is an agent named %.128s already",
-                   json_get_c(definition, "name"));
-}
-
-/* Handlers */
+/* Writing */
 
 /* §18.3: the roster is pinned to what its agents are now. */
 static err pin_roster(struct ctx *ctx, struct db_conn *c, json_t *definition)
@@ -141,14 +127,14 @@ static err pin_roster(struct ctx *ctx, struct db_conn *c, json_t *definition)
     {
         if (!str_is(json_get_str(member, "type"), "agent"))
             continue;
-        struct agent a = {0};
+        struct definition a = {0};
         err e = find_agent(c, ctx->tenant, json_get_str(member, "id"),
                            json_get_int(member, "version", 0), &a);
         if (e == E_NOT_FOUND)
             problem_add(ctx, arena_printf(ctx->arena, "/multiagent/agents/%zu", i), "%s",
                         err_text());
         TRY(e);
-        json_decref(a.definition);
+        json_decref(a.body);
         json_object_set_new(member, "version", json_integer(a.version));
     }
     return 0;
@@ -160,116 +146,78 @@ static err complete(struct ctx *ctx, struct db_conn *c, json_t *definition)
     return pin_roster(ctx, c, definition);
 }
 
-static err insert(struct ctx *ctx, struct db_conn *c, const struct agent *a)
+static const struct definition_kind agent_kind;
+
+static err insert(struct ctx *ctx, struct db_conn *c, const struct definition *a)
 {
     err e = db_exec(c, sql_insert,
-                    DB_ARGS(DB_C(ctx->tenant), DB_C(a->id),
-                            DB_S(json_get_str(a->definition, "name")), DB_I(a->created_at)),
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(a->id), DB_S(json_get_str(a->body, "name")),
+                            DB_I(a->created_at)),
                     NULL);
-    return e ? name_taken(e, a->definition) : insert_version(ctx, c, a);
-}
-
-static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
-{
-    (void)arg;
-    int64_t now = clock_wall_ms(ctx->clock);
-    struct agent a = {.version = 1,
-                      .definition = json_object(),
-                      .created_at = now,
-                      .updated_at = now,
-                      .archived_at = -1,
-                      .version_created_at = now};
-    id_new("agent", now, a.id);
-    agent_apply(a.definition, ctx->json);
-    err e = complete(ctx, c, a.definition);
-    if (!e)
-        e = insert(ctx, c, &a);
-    if (e) {
-        json_decref(a.definition);
-        return e;
-    }
-    return reply_json(ctx, 201, agent_json(&a));
-}
-
-static err agents_create(struct ctx *ctx)
-{
-    TRY(ctx_fields(ctx, ctx->service->catalog, agent_create_fields));
-    return ctx_write(ctx, create_in, NULL);
+    return e ? definition_name_taken(&agent_kind, e, a->body) : insert_version(ctx, c, a);
 }
 
 /* An update that changes nothing makes no version. */
-static err update_agent(struct ctx *ctx, struct db_conn *c, struct agent *a)
+static err update_agent(struct ctx *ctx, struct db_conn *c, struct definition *a)
 {
-    if (a->archived_at >= 0)
-        return fail_as(E_CONFLICT, "agent_archived", "the agent is archived and cannot change");
     int64_t expected = json_get_int(ctx->json, "version", a->version);
     if (expected != a->version)
         return fail_as(E_CONFLICT, "version_conflict",
                        "the agent is at version %lld, not %lld: read it and decide again",
                        (long long)a->version, (long long)expected);
-    AUTO_JSON before = json_deep_copy(a->definition);
-    agent_apply(a->definition, ctx->json);
-    TRY(complete(ctx, c, a->definition));
-    if (json_equal(before, a->definition))
+    AUTO_JSON before = json_deep_copy(a->body);
+    agent_apply(a->body, ctx->json);
+    TRY(complete(ctx, c, a->body));
+    if (json_equal(before, a->body))
         return 0;
     a->version++;
     a->updated_at = a->version_created_at = clock_wall_ms(ctx->clock);
-    err e =
-        db_exec(c, sql_update,
-                DB_ARGS(DB_C(ctx->tenant), DB_C(a->id), DB_S(json_get_str(a->definition, "name")),
-                        DB_I(a->version), DB_I(a->updated_at)),
-                NULL);
-    TRY(name_taken(e, a->definition));
+    err e = db_exec(c, sql_update,
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(a->id), DB_S(json_get_str(a->body, "name")),
+                            DB_I(a->version), DB_I(a->updated_at)),
+                    NULL);
+    TRY(definition_name_taken(&agent_kind, e, a->body));
     return insert_version(ctx, c, a);
 }
 
-static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
+static err find_newest(struct db_conn *c, const char *tenant, struct str id, struct definition *out)
 {
-    (void)arg;
-    struct agent a = {0};
-    TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
-    err e = update_agent(ctx, c, &a);
-    if (e) {
-        json_decref(a.definition);
-        return e;
-    }
-    return reply_json(ctx, 200, agent_json(&a));
+    return find_agent(c, tenant, id, 0, out);
+}
+
+static const struct definition_kind agent_kind = {.noun = "an agent",
+                                                  .id_prefix = "agent",
+                                                  .archived_code = "agent_archived",
+                                                  .sql_archive = sql_archive,
+                                                  .find = find_newest,
+                                                  .apply = agent_apply,
+                                                  .check = complete,
+                                                  .insert = insert,
+                                                  .update = update_agent,
+                                                  .show = agent_json};
+
+/* Handlers */
+
+static err agents_create(struct ctx *ctx)
+{
+    TRY(ctx_fields(ctx, ctx->service->catalog, agent_create_fields));
+    return definition_create(ctx, &agent_kind);
 }
 
 static err agents_update(struct ctx *ctx)
 {
     TRY(ctx_fields(ctx, ctx->service->catalog, agent_update_fields));
-    return ctx_write(ctx, update_in, NULL);
-}
-
-/* Archiving twice is archiving once. */
-static err archive_in(struct ctx *ctx, struct db_conn *c, void *arg)
-{
-    (void)arg;
-    TRY(db_exec(c, sql_archive,
-                DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(clock_wall_ms(ctx->clock))),
-                NULL));
-    struct agent a = {0};
-    TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
-    return reply_json(ctx, 200, agent_json(&a));
+    return definition_update(ctx, &agent_kind);
 }
 
 static err agents_archive(struct ctx *ctx)
 {
-    return ctx_write(ctx, archive_in, NULL);
-}
-
-static err get_in(struct db_conn *c, void *arg)
-{
-    struct ctx *ctx = arg;
-    struct agent a = {0};
-    TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
-    return reply_json(ctx, 200, agent_json(&a));
+    return definition_archive(ctx, &agent_kind);
 }
 
 static err agents_get(struct ctx *ctx)
 {
-    return db_read(ctx->service->db, get_in, ctx);
+    return definition_get(ctx, &agent_kind);
 }
 
 static err version_in(struct db_conn *c, void *arg)
@@ -278,7 +226,7 @@ static err version_in(struct db_conn *c, void *arg)
     uint64_t version;
     if (!str_to_u64(ctx->params[1], &version) || version == 0 || version > INT32_MAX)
         return fail_as(E_NOT_FOUND, "agent_not_found", "there is no such version");
-    struct agent a = {0};
+    struct definition a = {0};
     TRY(find_agent(c, ctx->tenant, ctx->params[0], (int64_t)version, &a));
     return reply_json(ctx, 200, agent_json(&a));
 }
@@ -290,7 +238,7 @@ static err agents_version(struct ctx *ctx)
 
 static err read_json(struct db_rows *r, json_t **out)
 {
-    struct agent a = {0};
+    struct definition a = {0};
     TRY(read_agent(r, &a));
     *out = agent_json(&a);
     return 0;
@@ -382,10 +330,10 @@ static void key_of_version(const json_t *row, int64_t *out_at, char out_id[ID_MA
 static err versions_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
-    struct agent a = {0};
+    struct definition a = {0};
     /* an unknown agent is not an empty list */
     TRY(find_agent(c, ctx->tenant, ctx->params[0], 0, &a));
-    json_decref(a.definition);
+    json_decref(a.body);
     struct db_rows *r;
     TRY(db_query(c, ctx->page.ascending ? sql_versions_oldest_first : sql_versions_newest_first,
                  DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(row_start_of(ctx).at),

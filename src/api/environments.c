@@ -2,6 +2,7 @@
    the definition it was created with. */
 #include "api/environments.h"
 
+#include "api/definition.h"
 #include "api/environment_mounts.h"
 #include "api/fields.h"
 #include "api/routes.h"
@@ -231,19 +232,13 @@ static const char sql_oldest_first[] =
     ENVIRONMENT_COLUMNS LIST_FILTER " AND (created_at, id) > ($4, $5)"
                                     " ORDER BY created_at, id LIMIT $6";
 
-struct environment {
-    char id[ID_MAX];
-    json_t *definition; /* owned */
-    int64_t created_at, updated_at, archived_at;
-};
-
-static err read_environment(struct db_rows *r, struct environment *out)
+static err read_environment(struct db_rows *r, struct definition *out)
 {
     row_id(r, 0, out->id);
     out->created_at = db_int(r, 2);
     out->updated_at = db_int(r, 3);
     out->archived_at = row_time(r, 4);
-    return row_json(db_str(r, 1), "an environment's definition", &out->definition);
+    return row_json(db_str(r, 1), "an environment's definition", &out->body);
 }
 
 static err no_such_environment(void)
@@ -251,7 +246,7 @@ static err no_such_environment(void)
     return fail_as(E_NOT_FOUND, "environment_not_found", "there is no environment with this id");
 }
 
-static err find(struct db_conn *c, const char *tenant, struct str id, struct environment *out)
+static err find(struct db_conn *c, const char *tenant, struct str id, struct definition *out)
 {
     struct db_rows *r;
     TRY(db_query(c, sql_find, DB_ARGS(DB_C(tenant), DB_S(id)), &r));
@@ -263,39 +258,32 @@ static err find(struct db_conn *c, const char *tenant, struct str id, struct env
 err environment_find(struct db_conn *c, const char *tenant, struct str id,
                      struct environment_found *out)
 {
-    struct environment n = {0};
+    struct definition n = {0};
     TRY(find(c, tenant, id, &n));
-    *out = (struct environment_found){.definition = n.definition, .archived = n.archived_at >= 0};
+    *out = (struct environment_found){.definition = n.body, .archived = n.archived_at >= 0};
     memcpy(out->id, n.id, sizeof n.id);
     return 0;
 }
 
 /* Takes the definition. */
-static json_t *environment_json(struct environment *n)
+static json_t *environment_json(struct definition *n)
 {
     json_t *j = json_object();
     json_set_str(j, "id", str_of(n->id));
-    json_object_update(j, n->definition);
+    json_object_update(j, n->body);
     if (!json_object_get(j, "mounts")) /* stored before there were any */
         json_object_set_new(j, "mounts", json_null());
-    json_decref(n->definition);
+    json_decref(n->body);
     json_set_time(j, "createdAt", n->created_at);
     json_set_time(j, "updatedAt", n->updated_at);
     json_set_time(j, "archivedAt", n->archived_at);
     return j;
 }
 
-static err name_taken(err e, const json_t *definition)
-{
-    if (e != E_CONFLICT)
-        return e;
-    return fail_as(E_CONFLICT, "name_taken", "there is an environment named %.128s already",
-                   json_get_c(definition, "name"));
-}
-
 /* Of the whole definition: an update may bring only one of the two. */
-static err check_packages_fit(struct ctx *ctx, const json_t *definition)
+static err check_packages_fit(struct ctx *ctx, struct db_conn *c, json_t *definition)
 {
+    (void)c;
     AUTO_BUF packages = {0};
     TRY(packages_canonical(json_object_get(definition, "packages"), &packages));
     if (packages.n == 0 || strcmp(json_get_c(definition, "image"), "host") != 0)
@@ -306,90 +294,59 @@ static err check_packages_fit(struct ctx *ctx, const json_t *definition)
     return fail_as(E_INVALID, "packages_need_image", "%s", why);
 }
 
-/* Handlers */
+/* Writing */
 
-static err insert(struct ctx *ctx, struct db_conn *c, const struct environment *n)
+static const struct definition_kind environment_kind;
+
+static err insert(struct ctx *ctx, struct db_conn *c, const struct definition *n)
 {
     err e = db_exec(c, sql_insert,
                     DB_ARGS(DB_C(ctx->tenant), DB_C(n->id), DB_S(json_get_str(ctx->json, "name")),
-                            DB_S(json_write_arena(n->definition, ctx->arena)), DB_I(n->created_at)),
+                            DB_S(json_write_arena(n->body, ctx->arena)), DB_I(n->created_at)),
                     NULL);
-    return name_taken(e, n->definition);
+    return definition_name_taken(&environment_kind, e, n->body);
 }
 
-static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
+static err update(struct ctx *ctx, struct db_conn *c, struct definition *n)
 {
-    (void)arg;
-    int64_t now = clock_wall_ms(ctx->clock);
-    struct environment n = {
-        .definition = json_object(), .created_at = now, .updated_at = now, .archived_at = -1};
-    id_new("env", now, n.id);
-    apply(n.definition, ctx->json);
-    err e = check_packages_fit(ctx, n.definition);
-    if (!e)
-        e = insert(ctx, c, &n);
-    if (e) {
-        json_decref(n.definition);
-        return e;
-    }
-    return reply_json(ctx, 201, environment_json(&n));
+    apply(n->body, ctx->json);
+    TRY(check_packages_fit(ctx, c, n->body));
+    n->updated_at = clock_wall_ms(ctx->clock);
+    err e = db_exec(c, sql_update,
+                    DB_ARGS(DB_C(ctx->tenant), DB_C(n->id), DB_S(json_get_str(n->body, "name")),
+                            DB_S(json_write_arena(n->body, ctx->arena)), DB_I(n->updated_at)),
+                    NULL);
+    return definition_name_taken(&environment_kind, e, n->body);
 }
+
+static const struct definition_kind environment_kind = {.noun = "an environment",
+                                                        .id_prefix = "env",
+                                                        .archived_code = "environment_archived",
+                                                        .sql_archive = sql_archive,
+                                                        .find = find,
+                                                        .apply = apply,
+                                                        .check = check_packages_fit,
+                                                        .insert = insert,
+                                                        .update = update,
+                                                        .show = environment_json};
+
+/* Handlers */
 
 static err environments_create(struct ctx *ctx)
 {
     TRY(ctx_fields(ctx, ctx->service, create_fields));
-    return ctx_write(ctx, create_in, NULL);
-}
-
-static err update(struct ctx *ctx, struct db_conn *c, struct environment *n)
-{
-    if (n->archived_at >= 0)
-        return fail_as(E_CONFLICT, "environment_archived",
-                       "the environment is archived and cannot change");
-    apply(n->definition, ctx->json);
-    TRY(check_packages_fit(ctx, n->definition));
-    n->updated_at = clock_wall_ms(ctx->clock);
-    err e =
-        db_exec(c, sql_update,
-                DB_ARGS(DB_C(ctx->tenant), DB_C(n->id), DB_S(json_get_str(n->definition, "name")),
-                        DB_S(json_write_arena(n->definition, ctx->arena)), DB_I(n->updated_at)),
-                NULL);
-    return name_taken(e, n->definition);
-}
-
-static err update_in(struct ctx *ctx, struct db_conn *c, void *arg)
-{
-    (void)arg;
-    struct environment n = {0};
-    TRY(find(c, ctx->tenant, ctx->params[0], &n));
-    err e = update(ctx, c, &n);
-    if (e) {
-        json_decref(n.definition);
-        return e;
-    }
-    return reply_json(ctx, 200, environment_json(&n));
+    return definition_create(ctx, &environment_kind);
 }
 
 static err environments_update(struct ctx *ctx)
 {
     TRY(ctx_fields(ctx, ctx->service, update_fields));
-    return ctx_write(ctx, update_in, NULL);
-}
-
-static err archive_in(struct ctx *ctx, struct db_conn *c, void *arg)
-{
-    (void)arg;
-    TRY(db_exec(c, sql_archive,
-                DB_ARGS(DB_C(ctx->tenant), DB_S(ctx->params[0]), DB_I(clock_wall_ms(ctx->clock))),
-                NULL));
-    struct environment n = {0};
-    TRY(find(c, ctx->tenant, ctx->params[0], &n));
-    return reply_json(ctx, 200, environment_json(&n));
+    return definition_update(ctx, &environment_kind);
 }
 
 static err environments_archive(struct ctx *ctx)
 {
-    return ctx_write(ctx, archive_in, NULL);
+    return definition_archive(ctx, &environment_kind);
 }
 
 static err count_sessions(struct db_conn *c, const char *tenant, struct str id, int64_t *out)
@@ -405,9 +362,9 @@ static err count_sessions(struct db_conn *c, const char *tenant, struct str id, 
 /* An archived one may go although sessions use it: they keep what they were made with. */
 static err refuse_used(struct ctx *ctx, struct db_conn *c)
 {
-    struct environment n = {0};
+    struct definition n = {0};
     TRY(find(c, ctx->tenant, ctx->params[0], &n));
-    json_decref(n.definition);
+    json_decref(n.body);
     int64_t sessions = 0;
     if (n.archived_at < 0)
         TRY(count_sessions(c, ctx->tenant, ctx->params[0], &sessions));
@@ -433,22 +390,14 @@ static err environments_delete(struct ctx *ctx)
     return ctx_write(ctx, delete_in, NULL);
 }
 
-static err get_in(struct db_conn *c, void *arg)
-{
-    struct ctx *ctx = arg;
-    struct environment n = {0};
-    TRY(find(c, ctx->tenant, ctx->params[0], &n));
-    return reply_json(ctx, 200, environment_json(&n));
-}
-
 static err environments_get(struct ctx *ctx)
 {
-    return db_read(ctx->service->db, get_in, ctx);
+    return definition_get(ctx, &environment_kind);
 }
 
 static err read_json(struct db_rows *r, json_t **out)
 {
-    struct environment n = {0};
+    struct definition n = {0};
     TRY(read_environment(r, &n));
     *out = environment_json(&n);
     return 0;
