@@ -3,6 +3,7 @@
 
 #include "base/lock.h"
 #include "base/mem.h"
+#include "db/engine.h"
 
 #define JSON_HEAD "Content-Type: application/json\r\n"
 #define KEY "Authorization: Bearer good\r\n"
@@ -55,6 +56,17 @@ static err twice(struct ctx *ctx)
     return fail(E_CONFLICT, "changed my mind");
 }
 
+/* Names the thread that it runs on. */
+static err where(struct ctx *ctx)
+{
+    char name[16];
+    assert_int_equal(pthread_getname_np(pthread_self(), name, sizeof name), 0);
+    return reply_bytes(ctx, 200, "text/plain", str_of(name));
+}
+
+static struct db_engine engine = {.name = "none"};
+static struct db db = {.engine = &engine};
+
 static const struct route table[] = {
     {GET, "/healthz", echo, .scope = SCOPE_NONE, .where = HTTP_INLINE},
     {GET, "/open", echo, .scope = SCOPE_NONE},
@@ -66,6 +78,8 @@ static const struct route table[] = {
     {POST, "/v1/inline", echo, .scope = SCOPE_READ, .where = HTTP_INLINE, .body_max = 1 * MB},
     {POST, "/v1/big", echo, .scope = SCOPE_READ, .body_max = 10 * MB},
     {GET, "/v1/admin", echo, .scope = SCOPE_ADMIN},
+    {GET, "/v1/where/inline", where, .scope = SCOPE_NONE, .where = HTTP_INLINE},
+    {GET, "/v1/where/row/:id", where, .scope = SCOPE_NONE, .where = HTTP_POINT_READ},
     {GET, "/v1/broken", broken, .scope = SCOPE_NONE},
     {GET, "/v1/invalid", invalid, .scope = SCOPE_NONE},
     {GET, "/v1/busy", busy, .scope = SCOPE_NONE},
@@ -105,6 +119,7 @@ static int start(void **state)
                              .tables = tables,
                              .clock = clock_real(),
                              .workers = 2,
+                             .db = &db,
                              .authenticate = authenticate,
                              .authenticate_cached = authenticate_cached};
     return http_start(&o, &server);
@@ -180,6 +195,22 @@ static void bodies_arrive_whole_inline_and_on_workers_cached_or_not(void **state
         assert_true(json_get_str(j, "body").n == body.n - 2);
         raw_reply_done(&r);
     }
+}
+
+static void a_point_read_is_on_the_loop_of_an_embedded_database_only(void **state)
+{
+    struct raw_reply loop = ask("GET /v1/where/inline", "", NULL);
+    struct raw_reply remote = ask("GET /v1/where/row/1", "", NULL);
+    stop(state);
+    engine.embedded = true;
+    assert_int_equal(start(state), 0);
+    struct raw_reply embedded = ask("GET /v1/where/row/1", "", NULL);
+    assert_non_null(strstr(remote.body.p, "http-"));
+    assert_string_not_equal(loop.body.p, remote.body.p);
+    assert_string_equal(embedded.body.p, loop.body.p);
+    raw_reply_done(&loop);
+    raw_reply_done(&remote);
+    raw_reply_done(&embedded);
 }
 
 static void problems_have_one_shape(void **state)
@@ -322,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(inline_and_worker_routes_answer),
         cmocka_unit_test(bodies_arrive_whole_inline_and_on_workers_cached_or_not),
+        cmocka_unit_test(a_point_read_is_on_the_loop_of_an_embedded_database_only),
         cmocka_unit_test(problems_have_one_shape),
         cmocka_unit_test(problems_carry_their_headers),
         cmocka_unit_test(internal_errors_do_not_tell_what_broke),
