@@ -1,6 +1,6 @@
 #include "base/id.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -25,18 +25,18 @@ const char *id_make(const char *prefix, int64_t wall_ms, const uint8_t low[10], 
     for (int i = 0; i < 6; i++)
         raw[i] = (uint8_t)((uint64_t)wall_ms >> (40 - 8 * i));
     memcpy(raw + 6, low, 10);
-    char text[27];
-    for (int i = 0; i < 26; i++) { /* 130 bits: two zero bits lead */
-        unsigned v = 0;
-        for (int bit = 0; bit < 5; bit++) {
-            int at = i * 5 + bit - 2;
-            unsigned b = at < 0 ? 0 : raw[at / 8] >> (7 - at % 8) & 1u;
-            v = v << 1 | b;
-        }
-        text[i] = alphabet[v];
+    size_t n = strlen(prefix);
+    assert(n + 28 <= ID_MAX);
+    memcpy(out, prefix, n);
+    char *at = out + n;
+    *at++ = '_';
+    unsigned bits = 0, have = 2; /* 130 bits, five a character: two zero bits lead */
+    for (size_t i = 0; i < sizeof raw; i++) {
+        bits = bits << 8 | raw[i];
+        for (have += 8; have >= 5;)
+            *at++ = alphabet[bits >> (have -= 5) & 31];
     }
-    text[26] = 0;
-    snprintf(out, ID_MAX, "%s_%s", prefix, text);
+    *at = 0;
     return out;
 }
 

@@ -1,7 +1,7 @@
 /* Connections, statements and rows of SQLite. */
 #include "db/sqlite_conn.h"
 
-#include <stdio.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -111,8 +111,16 @@ static err conn_set_up(struct sqlite_conn *c, bool writer)
     return run_script(c, "PRAGMA synchronous = FULL");
 }
 
+/* Else a lock for each of SQLite's allocations, to count what nobody asks for. */
+static void without_statistics(void)
+{
+    sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
+}
+
 err sqlite_conn_open(const char *path, bool writer, struct sqlite_conn **out)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, without_statistics);
     struct sqlite_conn *c = mem_alloc(sizeof *c);
     c->base.engine = &db_sqlite;
     c->magic = CONN_MAGIC;
@@ -236,6 +244,16 @@ static int bind_one(sqlite3_stmt *stmt, int at, const struct db_value *v)
     return sqlite3_bind_null(stmt, at);
 }
 
+static void write_name(size_t number, char out[4])
+{
+    size_t n = 0;
+    out[n++] = '$';
+    if (number > 9)
+        out[n++] = (char)('0' + number / 10 % 10);
+    out[n++] = (char)('0' + number % 10);
+    out[n] = 0;
+}
+
 /* "$2" is a name to SQLite, numbered by first appearance: look it up. */
 static err bind_all(struct sqlite_conn *c, sqlite3_stmt *stmt, const struct db_value *args,
                     size_t n)
@@ -244,8 +262,8 @@ static err bind_all(struct sqlite_conn *c, sqlite3_stmt *stmt, const struct db_v
         return fail(E_INTERNAL, "database: %d parameters wanted, %zu given: %.80s",
                     sqlite3_bind_parameter_count(stmt), n, sqlite3_sql(stmt));
     for (size_t i = 0; i < n; i++) {
-        char name[24];
-        snprintf(name, sizeof name, "$%zu", i + 1);
+        char name[4];
+        write_name(i + 1, name);
         int at = sqlite3_bind_parameter_index(stmt, name);
         if (at == 0)
             return fail(E_INTERNAL, "database: %s is not used: %.80s", name, sqlite3_sql(stmt));
