@@ -12,6 +12,7 @@
 #include "session/messages.h"
 
 #define PREVIEW_BYTES 200
+#define SHORT_LOG_BYTES ((int64_t)1 << 20) /* read by the worker itself */
 #define LEAF_PAGE 64
 #define LEAF_BYTES (4 * MB)
 
@@ -122,7 +123,22 @@ static err tree_list(struct ctx *ctx)
 
 /* ---- messages ---- */
 
-/* All of a long session: neither held in memory nor made on a worker. */
+static err keep_piece(void *text, struct str bytes)
+{
+    buf_add_str(text, bytes);
+    return 0;
+}
+
+static err reply_messages(struct ctx *ctx, const char *session)
+{
+    AUTO_BUF text = {0};
+    buf_add_c(&text, "{\"data\":");
+    TRY(session_messages(logs_dir(ctx), ctx->tenant, session, keep_piece, &text));
+    buf_add_char(&text, '}');
+    return reply_json_text(ctx, 200, buf_str(&text));
+}
+
+/* Those of a long session: neither held in memory nor made on a worker. */
 struct messages {
     const char *logs_dir;
     char tenant[ID_MAX], session[ID_MAX];
@@ -146,6 +162,8 @@ static err messages_get(struct ctx *ctx)
 {
     struct session_row row;
     TRY(ctx_session(ctx, &row));
+    if (history_bytes(logs_dir(ctx), ctx->tenant, row.id) <= SHORT_LOG_BYTES)
+        return reply_messages(ctx, row.id);
     struct messages *m = mem_alloc(sizeof *m);
     m->logs_dir = logs_dir(ctx);
     memcpy(m->tenant, ctx->tenant, sizeof m->tenant);
