@@ -121,26 +121,6 @@ static const char *kinds_text(unsigned kinds, char *out, size_t cap)
     return out;
 }
 
-size_t fields_characters(struct str s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s.n; i++)
-        n += (s.p[i] & 0xc0) != 0x80;
-    return n;
-}
-
-static bool has_control(struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        unsigned char c = (unsigned char)s.p[i];
-        if (c < 0x20 || c == 0x7f)
-            return true;
-        if (c == 0xc2 && i + 1 < s.n && (unsigned char)s.p[i + 1] < 0xa0) /* U+0080 to U+009F */
-            return true;
-    }
-    return false;
-}
-
 static bool is_one_of(struct str s, const char *const *allowed)
 {
     for (; *allowed; allowed++)
@@ -159,7 +139,7 @@ static void report_one_of(struct fields *f, const char *const *allowed)
 
 static void check_string(struct fields *f, const struct field *field, struct str s)
 {
-    size_t n = fields_characters(s);
+    size_t n = str_characters(s);
     if (field->one_of) {
         if (!is_one_of(s, field->one_of))
             report_one_of(f, field->one_of);
@@ -172,7 +152,7 @@ static void check_string(struct fields *f, const struct field *field, struct str
         fields_problem(f, NULL, "must have at most %.0f characters; it has %zu", field->max, n);
     } else if (field->bytes_max && s.n > field->bytes_max) {
         fields_problem(f, NULL, "must have at most %zu bytes; it has %zu", field->bytes_max, s.n);
-    } else if (field->line && has_control(s)) {
+    } else if (field->line && str_has_control(s)) {
         fields_problem(f, NULL, "must not contain control characters");
     } else if (field->no_nul && str_has_nul(s)) {
         fields_problem(f, NULL, "must not contain U+0000");
@@ -358,7 +338,7 @@ void fields_metadata(struct fields *f, const json_t *value)
     json_object_foreach((json_t *)value, name, text)
     {
         size_t before = path_push(f, name);
-        size_t n = fields_characters(str_of(name));
+        size_t n = str_characters(str_of(name));
         if (n == 0 || n > 64)
             fields_problem(f, NULL, "the key must have 1 to 64 characters; it has %zu", n);
         check_value(f, &pair, text);

@@ -86,7 +86,4 @@ void fields_metadata(struct fields *f, const json_t *value);
 /* The request's body, which must be an object; problems go into the reply's errors[]. */
 err ctx_fields(struct ctx *ctx, const void *context, const struct field *table);
 
-/* The number of characters (code points) of valid UTF-8. */
-size_t fields_characters(struct str s);
-
 #endif

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "base/secret.h"
 
+#define NAME_CHARACTERS_MAX 128
+
 static const char sql_tenant_exists[] = "SELECT 1 FROM tenants WHERE id = $1";
 static const char sql_insert[] =
     "INSERT INTO api_keys (tenant_id, id, lookup, name, scope, hash, last4, created_at)"
@@ -30,6 +32,15 @@ static const char sql_tenant_list[] =
 
 /* Rows */
 
+/* The door has checked what came over HTTP; the command line brings any bytes. */
+static err check_name(const char *name)
+{
+    return str_is_name(str_of(name), NAME_CHARACTERS_MAX)
+               ? 0
+               : fail(E_INVALID, "a name has 1 to %d characters of UTF-8 and no control characters",
+                      NAME_CHARACTERS_MAX);
+}
+
 err key_draw(const char *tenant, const char *name, enum http_scope scope, int64_t now_ms,
              struct key_new *out)
 {
@@ -37,7 +48,9 @@ err key_draw(const char *tenant, const char *name, enum http_scope scope, int64_
     snprintf(k.tenant, sizeof k.tenant, "%s", tenant);
     id_new("key", now_ms, k.id);
     key_token_make(k.token);
-    err e = key_hash_make(str_of(k.token), k.hash);
+    err e = check_name(name);
+    if (e == 0)
+        e = key_hash_make(str_of(k.token), k.hash);
     if (e == 0)
         *out = k;
     secret_wipe(k.token, sizeof k.token);
@@ -99,6 +112,7 @@ err key_revoke(struct db_conn *c, const char *tenant, struct str id, int64_t now
 err tenant_insert(struct db_conn *c, const char *name, int64_t now_ms, char *out_id)
 {
     char id[ID_MAX];
+    TRY(check_name(name));
     id_new("tenant", now_ms, id);
     err e = db_exec(c, sql_tenant_insert, DB_ARGS(DB_C(id), DB_C(name), DB_I(now_ms)), NULL);
     if (e == E_CONFLICT)
@@ -138,7 +152,12 @@ err tenant_list(struct db_conn *c, struct arena *a, struct tenant_row **out, siz
 static const char *const scopes[] = {"read", "write", "admin", NULL};
 
 static const struct field fields_create[] = {
-    {.name = "name", .kinds = FIELD_STRING, .required = true, .line = true, .min = 1, .max = 128},
+    {.name = "name",
+     .kinds = FIELD_STRING,
+     .required = true,
+     .line = true,
+     .min = 1,
+     .max = NAME_CHARACTERS_MAX},
     {.name = "scope", .kinds = FIELD_STRING, .one_of = scopes},
     {0},
 };

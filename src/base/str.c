@@ -63,6 +63,31 @@ size_t str_utf8_floor(struct str s, size_t n)
     return n;
 }
 
+size_t str_characters(struct str s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s.n; i++)
+        n += ((unsigned char)s.p[i] & 0xc0) != 0x80;
+    return n;
+}
+
+bool str_has_control(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c < 0x20 || c == 0x7f)
+            return true;
+        if (c == 0xc2 && i + 1 < s.n && (unsigned char)s.p[i + 1] < 0xa0) /* U+0080 to U+009F */
+            return true;
+    }
+    return false;
+}
+
+bool str_is_name(struct str s, size_t max)
+{
+    return s.n > 0 && str_is_utf8(s) && !str_has_control(s) && str_characters(s) <= max;
+}
+
 bool str_to_u64(struct str s, uint64_t *out)
 {
     uint64_t v = 0;

@@ -38,6 +38,12 @@ bool str_has_nul(struct str s);
 bool str_is_utf8(struct str s);
 /* The largest n' <= n such that the first n' bytes of valid UTF-8 `s` end on a code point. */
 size_t str_utf8_floor(struct str s, size_t n);
+/* The number of characters (code points) of valid UTF-8. */
+size_t str_characters(struct str s);
+/* Whether valid UTF-8 has a control character: U+0000 to U+001F, U+007F to U+009F. */
+bool str_has_control(struct str s);
+/* Any bytes: whether they are 1 to `max` characters of UTF-8 and none of them controls. */
+bool str_is_name(struct str s, size_t max);
 /* Decimal, digits only, no sign, no blanks; false on overflow or anything else. */
 bool str_to_u64(struct str s, uint64_t *out);
 /* Splits at the first `sep`: returns the part before, leaves the rest in *rest; false at the end.

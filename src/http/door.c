@@ -53,7 +53,7 @@ static bool is_safe_id(struct str s)
 void door_request_id(struct http_exchange *x)
 {
     struct str own = ctx_header(&x->ctx, "X-Request-Id");
-    if (is_safe_id(own)) {
+    if (is_safe_id(own) && !x->head_unclear) {
         memcpy(x->ctx.request_id, own.p, own.n);
         x->ctx.request_id[own.n] = 0;
     }
@@ -130,6 +130,8 @@ static err read_token(struct http_exchange *x)
 err door_open(struct http_exchange *x)
 {
     x->close_after = true; /* until this is passed, where the body ends is anyone's guess */
+    if (x->head_unclear)
+        return guard_head_refused();
     TRY(guard_check(x->fields, x->field_count));
     TRY(read_framing(x));
     x->close_after = false;

@@ -53,6 +53,7 @@ struct http_exchange {
     const char *method_name; /* as sent */
     const struct http_field *fields;
     size_t field_count;
+    bool head_unclear; /* bytes of the head are in no field: guard_head */
     struct str path; /* decoded segments joined again: what idempotency and cursors are bound to */
     struct str raw_query;
     bool chunked, expects_continue, has_body;

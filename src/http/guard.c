@@ -64,6 +64,32 @@ static err check_framing(const unsigned counts[SINGLE_COUNT])
     return 0;
 }
 
+#define LINE_END 2 /* CR LF */
+
+void guard_head_line(struct guard_head *h, struct str method, struct str target, struct str version)
+{
+    h->gap = version.p != method.p + method.n + 1 + target.n + 1; /* two blanks */
+    h->next = version.p + version.n + LINE_END;
+}
+
+void guard_head_field(struct guard_head *h, struct str name, struct str value)
+{
+    h->gap |= name.p != h->next || value.p == NULL || value.p < name.p + name.n + 1; /* the colon */
+    h->next = value.p ? value.p + value.n + LINE_END : name.p;
+}
+
+bool guard_head_is_whole(const struct guard_head *h, const char *end)
+{
+    return !h->gap && h->next + LINE_END == end;
+}
+
+err guard_head_refused(void)
+{
+    return fail_as(E_INVALID, CODE,
+                   "the request's head holds a NUL, a folded line, or a line that does not end in "
+                   "CR LF");
+}
+
 err guard_check(const struct http_field *fields, size_t count)
 {
     unsigned counts[SINGLE_COUNT] = {0};

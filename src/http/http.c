@@ -15,6 +15,7 @@
 #include "db/db.h"
 #include "http/bucket.h"
 #include "http/exchange.h"
+#include "http/guard.h"
 #include "http/server.h"
 #include "http/workers.h"
 
@@ -100,6 +101,7 @@ struct field_list {
     struct arena *arena;
     struct http_field *fields;
     size_t count, cap;
+    struct guard_head head;
 };
 
 static enum MHD_Result add_field(void *arg, enum MHD_ValueKind kind, const char *name,
@@ -107,6 +109,7 @@ static enum MHD_Result add_field(void *arg, enum MHD_ValueKind kind, const char 
 {
     (void)kind;
     struct field_list *list = arg;
+    guard_head_field(&list->head, (struct str){name, name_n}, (struct str){value, value_n});
     if (list->count < list->cap)
         list->fields[list->count++] =
             (struct http_field){.name = arena_str(list->arena, (struct str){name, name_n}),
@@ -114,13 +117,29 @@ static enum MHD_Result add_field(void *arg, enum MHD_ValueKind kind, const char 
     return MHD_YES;
 }
 
-/* Copies the header fields: handlers on other threads read them. */
-static void take_fields(struct http_exchange *x, struct MHD_Connection *connection)
+/* Of the whole head, its first line included; 0 where the library need not tell: from 1.0 on, which
+   is compatible, it refuses by itself what guard_head looks for. */
+static size_t head_bytes(struct MHD_Connection *connection)
+{
+    if (MHD_get_version()[0] != '0')
+        return 0;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    return info ? info->header_size : 0;
+}
+
+/* Copies the header fields: handlers on other threads read them. `method` and `version`: where the
+   library has them in memory, at the two ends of the head's first line. */
+static void take_fields(struct http_exchange *x, struct MHD_Connection *connection,
+                        const char *method, const char *version)
 {
     int n = MHD_get_connection_values_n(connection, MHD_HEADER_KIND, NULL, NULL);
     struct field_list list = {.arena = x->ctx.arena, .cap = n > 0 ? (size_t)n : 0};
     list.fields = arena_alloc(list.arena, (list.cap + 1) * sizeof *list.fields);
+    guard_head_line(&list.head, str_of(method), x->ctx.target, str_of(version));
     MHD_get_connection_values_n(connection, MHD_HEADER_KIND, add_field, &list);
+    size_t bytes = head_bytes(connection);
+    x->head_unclear = bytes > 0 && !guard_head_is_whole(&list.head, method + bytes);
     x->fields = list.fields;
     x->field_count = list.count;
 }
@@ -273,11 +292,11 @@ static enum MHD_Result settle_early(struct http_exchange *x, struct MHD_Connecti
 
 /* The headers are complete. */
 static enum MHD_Result begin(struct http_exchange *x, struct MHD_Connection *connection,
-                             const char *method)
+                             const char *method, const char *version)
 {
     x->method_name = arena_strdup(x->ctx.arena, method);
     x->phase = PHASE_BODY;
-    take_fields(x, connection);
+    take_fields(x, connection, method, version);
     door_request_id(x);
     err e = door_open(x);
     if (!e && !x->reply.set) {
@@ -349,10 +368,11 @@ static enum MHD_Result run(struct http_exchange *x, struct MHD_Connection *conne
 }
 
 static enum MHD_Result go_on(struct http_exchange *x, struct MHD_Connection *connection,
-                             const char *method, const char *data, size_t *data_n)
+                             const char *method, const char *version, const char *data,
+                             size_t *data_n)
 {
     if (x->phase == PHASE_HEADERS)
-        return begin(x, connection, method);
+        return begin(x, connection, method, version);
     if (x->phase == PHASE_AUTH) { /* woken by the worker; called like the first time */
         x->phase = PHASE_BODY;
         return x->reply.set ? settle_early(x, connection) : MHD_YES;
@@ -379,10 +399,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 {
     (void)arg;
     (void)url;
-    (void)version;
     struct http_exchange *x = *state;
     CHECK(x, EXCHANGE_MAGIC);
-    enum MHD_Result ok = go_on(x, connection, method, data, data_n);
+    enum MHD_Result ok = go_on(x, connection, method, version, data, data_n);
     if (ok == MHD_YES && x->streaming && !x->ctx.upload) {
         *state = NULL; /* a stream may last for days and needs nothing of its request */
         end_exchange(x);

@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
+#define PLAN_NAME_MAX 64
+
 static const char *const names[QUOTA_KINDS] = {
     [QUOTA_CONCURRENT_SESSIONS] = "concurrentSessions",
     [QUOTA_CONCURRENT_SANDBOXES] = "concurrentSandboxes",
@@ -265,6 +267,9 @@ err quota_plan_put(struct db_conn *c, const char *name, const json_t *limits,
                    const json_t *features)
 {
     AUTO_BUF limits_text = {0}, features_text = {0};
+    if (!str_is_name(str_of(name), PLAN_NAME_MAX))
+        return fail(E_INVALID, "a plan's name has 1 to %d characters and no control characters",
+                    PLAN_NAME_MAX);
     TRY(check_limits(limits, false));
     json_write(limits, &limits_text);
     json_write(features, &features_text);

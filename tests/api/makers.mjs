@@ -7,7 +7,7 @@ import { uniqueName } from "./support.mjs";
 /** Path parameters that are no ids. */
 export const PLAIN = { version: "1" };
 /** Fields that hold an id by the schema they refer to, and the collection that makes one. */
-const ID_SCHEMA = /\/([A-Z]\w*)Id$/;
+const ID_SCHEMA = /^[A-Z]\w*Id$/;
 const prefixOf = (pattern) => /^\^(\w+)_\[/.exec(pattern ?? "")?.[1];
 
 /** The collection whose POST answers with such an id. */
@@ -22,26 +22,39 @@ function idPatternOf({ responses }) {
     return theContract.resolve(schema?.properties?.id)?.pattern;
 }
 
-/** Where a body holds ids of other resources: [[path of names, schema name, what stands beside it]]. */
-export function idFields(schemaOrRef, at = [], beside = []) {
-    const name = ID_SCHEMA.exec(schemaOrRef?.$ref ?? "")?.[1];
-    if (name) {
-        return [[at, `${name}Id`, beside]];
-    }
+/**
+ * Every place of a body that its schema knows: {at: names down to it, schema, ref: the schema's name if it has one,
+ * beside: what must stand elsewhere for it to be one of these, as [at, value]}. `*`: a name of the client's choice.
+ */
+export function places(schemaOrRef, at = [], beside = []) {
     const schema = theContract.resolve(schemaOrRef) ?? {};
     const properties = Object.entries(schema.properties ?? {});
-    const fixed = properties.filter(([, one]) => one.const !== undefined).map(([key, one]) => [key, one.const]);
+    const fixed = properties.filter(([, one]) => one.const !== undefined).map(([key, one]) => [[...at, key], one.const]);
+    const within = (one, name) => places(one, [...at, name], [...beside, ...fixed]);
     return [
-        ...properties.flatMap(([key, one]) => idFields(one, [...at, key], fixed)),
-        ...(schema.items ? idFields(schema.items, [...at, 0]) : []),
+        { at, schema, ref: schemaOrRef?.$ref?.split("/").at(-1), beside },
+        ...properties.flatMap(([key, one]) => within(one, key)),
+        ...(schema.items ? within(schema.items, 0) : []),
+        ...(schema.additionalProperties?.type ? within(schema.additionalProperties, "*") : []),
         ...[...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])]
-            .flatMap((one) => idFields(one, at)),
+            .flatMap((one) => places(one, at, beside)),
     ];
 }
 
+/** Where a body holds ids of other resources: places of schemas called SomethingId. */
+export const idFields = (schema) => places(schema).filter(({ ref }) => ID_SCHEMA.test(ref ?? ""));
+
 const at = (value, names) => names.reduce((from, name) => from?.[name], value);
-function put(value, names, what) {
-    at(value, names.slice(0, -1))[names.at(-1)] = what;
+
+/** Puts something into a body; what is missing on the way is made. */
+export function put(value, names, what) {
+    const parent = names.slice(0, -1).reduce((from, name, i) => {
+        if (from[name] === null || typeof from[name] !== "object") {
+            from[name] = typeof names[i + 1] === "number" ? [] : {};
+        }
+        return from[name];
+    }, value);
+    parent[names.at(-1)] = what;
 }
 
 const UPLOAD = {
@@ -66,9 +79,9 @@ export class Tenant {
         if (typeof body.name === "string") {
             body.name = uniqueName("tenant-test").replace(" ", "-"); // fit for volumes, too
         }
-        for (const [names, id] of idFields(schema)) {
+        for (const { at: names, ref } of idFields(schema)) {
             if (typeof at(body, names) === "string") {
-                put(body, names, await this.make(collectionOf(id)));
+                put(body, names, await this.make(collectionOf(ref)));
             }
         }
         if (body.agent?.version) {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { contract, theContract } from "../support/contract.mjs";
-import { PLAIN, Tenant, collectionOf, idFields } from "./makers.mjs";
+import { PLAIN, Tenant, collectionOf, idFields, put } from "./makers.mjs";
 import { assertProblem, createTenant, startService } from "./support.mjs";
 
 const IDS = Object.entries(contract.components.schemas).filter(([name]) => name.endsWith("Id"));
@@ -53,7 +53,7 @@ async function assertThere(method, target, body) {
 
 const bodies = theContract.operations().flatMap(({ path, method, operation }) =>
     idFields(operation.requestBody?.content["application/json"]?.schema)
-        .map(([names, id, beside]) => ({ path, method, operation, names, id, beside })));
+        .map(({ at, ref, beside }) => ({ path, method, operation, names: at, id: ref, beside })));
 
 test("bodies that hold ids are among the routes", () => {
     assert.ok(bodies.length >= 3, JSON.stringify(bodies));
@@ -63,15 +63,8 @@ test("bodies that hold ids are among the routes", () => {
 for (const { path, method, operation, names, id, beside } of bodies) {
     test(`${method.toUpperCase()} ${path} with the other tenant's id in ${names.join(".")}`, async () => {
         const body = await stranger.body(operation);
-        const collection = collectionOf(id);
-        const parent = names.slice(0, -1).reduce((from, name, i) => {
-            if (from[name] === undefined || typeof from[name] !== "object") {
-                from[name] = typeof names[i + 1] === "number" ? [] : {};
-            }
-            return from[name];
-        }, body);
-        Object.assign(parent, Object.fromEntries(beside));
-        parent[names.at(-1)] = await owner.make(collection);
+        beside.forEach(([at, value]) => put(body, at, value));
+        put(body, names, await owner.make(collectionOf(id)));
         const target = `/${(await stranger.segments(path)).join("/")}`;
         assertProblem(await service.request(method.toUpperCase(), target, { body, ...stranger.options }), 404);
     });

@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         must(err_text()[0] != 0);
         return 0;
     }
-    must(json_get_c(body, "name") && fields_characters(json_get_str(body, "name")) <= 128);
+    must(json_get_c(body, "name") && str_characters(json_get_str(body, "name")) <= 128);
     must(!str_has_nul(json_get_str(body, "name")));
     const json_t *m = json_object_get(body, "model");
     must(json_get_c(m, "provider") && json_get_c(m, "id"));

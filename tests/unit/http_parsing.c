@@ -65,9 +65,7 @@ static int stop(void **state)
 #define BODY "\"0123456789\"" /* 12 bytes */
 
 /* Bytes that two parsers might read differently. Refused = a 4xx or 5xx or a closed connection, and
-   whatever hid in the body never ran. Known and left, because libmicrohttpd 0.9
-   lets nobody see them (1.0 refuses them): a folded header line, a bare LF, a NUL in a value, a
-   header without a name. */
+   whatever hid in the body never ran. */
 struct malformed {
     const char *name, *bytes;
     size_t n; /* 0: a C string */
@@ -119,6 +117,24 @@ static const struct malformed smuggling[] = {
     {"two Authorizations",
      "GET /echo HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
      0},
+#define BYTES(text) text, sizeof(text) - 1
+    {"NUL in a value", BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\nX-B: c\r\n\r\n")},
+    {"NUL in the last value", BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\0b\r\n\r\n")},
+    {"NULs like a line end",
+     BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\0\0b\r\nX-B: c\r\n\r\n")},
+    {"NULs like the end of the head",
+     BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\0\0\0\0b\r\n\r\n")},
+    {"a value that begins with NUL", BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A:\0b\r\n\r\n")},
+    {"NUL in a name", BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX\0A: b\r\n\r\n")},
+    {"NUL in the target", BYTES("GET /echo\0/x HTTP/1.1\r\nHost: x\r\n\r\n")},
+    {"NUL and a bare LF", BYTES("GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\0b\nX-B: c\r\n\r\n")},
+    {"a bare LF", "GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\nX-B: c\r\n\r\n", 0},
+    {"a bare LF that hides Content-Length", SEND "X-A: a\nContent-Length: 12\r\n\r\n" BODY SMUGGLED,
+     0},
+    {"bare LFs end the head", "GET /echo HTTP/1.1\r\nHost: x\n\n" SMUGGLED, 0},
+    {"a folded line", "GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\nX-B: c\r\n\r\n", 0},
+    {"a folded last line", "GET /echo HTTP/1.1\r\nHost: x\r\nX-A: a\r\n\tb\r\n\r\n", 0},
+    {"a header without a name", "GET /echo HTTP/1.1\r\nHost: x\r\n: a\r\nX-B: c\r\n\r\n", 0},
     {"Expect of something else", SEND "Expect: 200-ok\r\nContent-Length: 12\r\n\r\n" BODY SMUGGLED,
      0},
     {"HTTP/1.0 chunked",
