@@ -444,6 +444,51 @@ describe("tools that say nothing, or NUL, or halves of characters", { skip: serv
         assert.ok(text.isWellFormed() && text.includes("\u{1f600}"));
         await checkWorks(session);
     });
+
+    test("half a character from the model becomes U+FFFD, in what it says and in what it calls", async () => {
+        const session = await job.session();
+        const said = await session.run(String.raw`SAY "a\ud83d" THEN SAY never`);
+        assert.equal(textOf(messageOf(said)), "a\ufffd");
+        const called = await session.run(String.raw`CALL bash {"command":"printf '\ude00\ud83d'"} THEN SAY ok`);
+        assert.equal(called.find((one) => one.type === "agent.tool_use").input.command, "printf '\ufffd\ufffd'");
+        assert.equal(textOf(resultOf(called)), "\ufffd\ufffd");
+        await checkWorks(session);
+        await job.service.restart();
+        assert.deepEqual((await session.entries()).filter((entry) => entry.type === "unreadable"), []);
+        await checkWorks(session);
+        for (const { body } of job.model.requests) {
+            assert.doesNotMatch(body, /(?<!\\)(\\\\)*\\ud[89a-f]/i, "no half of a character goes to a provider");
+        }
+    });
+
+    test("a preview is cut between characters", async () => {
+        const session = await job.session();
+        for (let shift = 0; shift < 4; shift++) {
+            const text = `${"x".repeat(shift)}${"\u{1f600}".repeat(100)}`;
+            await session.run(`${text} SAY ok`);
+            const { data } = await job.service.ok("GET", `${session.path}/tree?limit=1000`);
+            const { text: shown } = data.findLast((node) => node.role === "user");
+            assert.ok(text.startsWith(shown) && shown.isWellFormed(), shown);
+            assert.ok(Buffer.byteLength(shown) > 196 && Buffer.byteLength(shown) <= 200);
+        }
+    });
+
+    test("NUL in a path is refused by every tool that takes one, and in a text it is kept", async () => {
+        const session = await job.session();
+        const run = async (name, input) =>
+            resultOf(await session.run(`CALL ${name} ${JSON.stringify(input)} THEN SAY ok`));
+        for (const [name, input] of [["read", {}], ["write", { content: "x" }], ["ls", {}], ["find", { pattern: "*" }],
+            ["edit", { edits: [{ oldText: "a", newText: "b" }] }], ["grep", { pattern: "a" }]]) {
+            const result = await run(name, { path: "cut\0off", ...input });
+            assert.equal(result.isError, true, `${name}: ${textOf(result)}`);
+        }
+        assert.equal((await run("bash", { command: "touch cut\0off" })).isError, true);
+        assert.equal(textOf(await run("bash", { command: "ls -a | wc -l" })).trim(), "2", "nothing was made");
+        await run("write", { path: "nul", content: "a\0b" });
+        assert.equal(textOf(await run("read", { path: "nul" })).trimEnd(), "a\0b");
+        await run("edit", { path: "nul", edits: [{ oldText: "\0", newText: "\0\0" }] });
+        assert.equal(textOf(await run("bash", { command: "od -An -c nul" })).trim().replace(/ +/g, " "), "a \\0 \\0 b");
+    });
 });
 
 describe("SIGTERM in the middle of turns", { skip: serviceMissing }, () => {
