@@ -46,11 +46,16 @@ const char *file_name_clean(struct arena *a, struct str name)
         }
     }
     name.n = str_utf8_floor(name, name.n < NAME_BYTES_MAX ? name.n : NAME_BYTES_MAX);
-    char *clean = arena_alloc(a, name.n + 1);
-    for (size_t i = 0; i < name.n; i++) {
-        unsigned char c = (unsigned char)name.p[i];
-        clean[i] = (char)(c < 0x20 || c == 0x7f ? '_' : c);
+    char *clean = arena_alloc(a, name.n + 1), *end = clean;
+    for (size_t i = 0, n; i < name.n; i += n) {
+        n = name.p[i] == '\xc2' && i + 1 < name.n ? 2 : 1; /* U+0080 to U+009F control, too */
+        struct str part = {name.p + i, n};
+        if (str_has_control(part))
+            *end++ = '_';
+        else
+            end = mempcpy(end, part.p, part.n);
     }
+    *end = 0;
     bool none = name.n == 0 || strcmp(clean, ".") == 0 || strcmp(clean, "..") == 0;
     return none ? "file" : clean;
 }

@@ -100,6 +100,31 @@ test("names that would hurt are tamed, wherever they come from", async () => {
     }
     const split = await send(body(part("file", "x", '; filename="a\r\nX-Evil: y"')));
     assertProblem(split, 400);
+    for (const [given, name] of [["a%22%0D%0AX-Evil%3A%20y", 'a"__X-Evil: y'], ["%C3%A9.txt", "\u00e9.txt"],
+        ["..%2F..%2Fx", "x"], ["%2e%2e", "file"], ["%7F%1B", "__"], ["%C2%85%C2%9B", "__"]]) {
+        const file = await upload(part("file", "<script>", `; filename*=UTF-8''${given}`, "text/html"));
+        assert.equal(file.name, name);
+        const { headers } = await content(file.id);
+        assert.match(headers["content-disposition"], /^attachment; filename="[ -!#-~]*"; filename\*=UTF-8''[\w.~%-]*$/);
+        assert.equal(headers["x-evil"], undefined);
+        assert.equal(headers["content-type"], "text/html");
+        assert.equal(headers["x-content-type-options"], "nosniff");
+        assert.match(headers["content-security-policy"], /sandbox/);
+    }
+    for (const given of ["a%00b", "%ff", "%ED%A0%BD", "%C0%AF"]) {
+        assertProblem(await send(body(part("file", "x", `; filename*=UTF-8''${given}`))), 400);
+    }
+    for (const given of ["a\0b", "\xff", "\xed\xa0\xbd"]) {
+        const bytes = Buffer.from(body(part("file", "x", '; filename="@"')).toString("latin1").replace("@", given), "latin1");
+        assertProblem(await send(bytes), 400);
+    }
+    for (const name of ["a\0b", "a\r\nX: y", "\ud83d", "x".repeat(300), ""]) { // the half becomes U+FFFD on the way out
+        const reply = await send(body(filePart("x"), part("name", name)));
+        name.isWellFormed() ? assertPaths(reply, ["/name"]) : assert.equal(reply.body.name, "\ufffd");
+    }
+    for (const metadata of ['{"a\\u0000":"b"}', '{"a":"b\\u0000"}', '{"a":"\\ud83d"}']) {
+        assertProblem(await send(body(filePart("x"), part("metadata", metadata))), 400);
+    }
     const named = await upload(filePart("x"), part("name", "other name.txt"));
     assert.equal(named.name, "other name.txt");
 });

@@ -78,6 +78,25 @@ describe("a session's outputs", { skip: serviceMissing }, () => {
         assert.equal(next.outputs, undefined, "only the first page looks into the sandbox");
     });
 
+    test("may have any name: what is shown is plain, what is sent splits no header", async () => {
+        const own = await job.session();
+        const names = [`a"\\r\\nX-Evil: y`, "back\\\\slash", "\\xff\\xfe.bin", "\\xc3\\xa9.txt", "tab\\there"];
+        await own.run(bash(`cd /mnt/session/outputs && for n in ${names.map((name) => `'${name}'`).join(" ")}; do `
+            + "printf x > \"$(printf \"$n\")\"; done"));
+        const files = await list(own.id);
+        assert.ok(files.length >= 4, JSON.stringify(files));
+        for (const file of files) {
+            assert.doesNotMatch(file.name, /[\0-\x1f\x7f]/);
+            assert.ok(file.name.isWellFormed() && file.path.isWellFormed());
+            const { headers, text } = await job.service.request("GET", `/v1/files/${file.id}/content`);
+            assert.equal(text, "x", file.path);
+            assert.match(headers["content-disposition"],
+                /^attachment; filename="[ -!#-~]*"; filename\*=UTF-8''[\w.~%-]*$/);
+            assert.equal(headers["x-evil"], undefined);
+        }
+        assert.deepEqual(await list(own.id), files, "and keep their ids");
+    });
+
     test("wait until it is idle", async () => {
         const stream = await session.stream({ lastEventId: "999999999" }); // only what comes
         await session.say(bash("echo a > /mnt/session/outputs/while; sleep 3"));
