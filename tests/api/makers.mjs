@@ -84,6 +84,10 @@ export class Tenant {
                 put(body, names, await this.make(collectionOf(ref)));
             }
         }
+        if (body.kind === "model_provider_key") { // a vault has one of each provider, but any number of addresses
+            delete body.provider;
+            body.baseUrl = `https://${uniqueName("m").replace(" ", "-")}.example.com`;
+        }
         if (body.agent?.version) {
             body.agent.version = 1;
         }

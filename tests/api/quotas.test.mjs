@@ -58,6 +58,63 @@ test("of 100 creates at once exactly as many succeed as fit; a delete makes room
     assert.equal((await create(await limited())).status, 201, "another tenant is not concerned");
 });
 
+/** A session in Pi's own form, with one message to fork at. */
+const LOG = [{ type: "session", version: 3, id: "s", timestamp: "2026-11-30T12:00:00.000Z", cwd: "/workspace" },
+    { type: "message", id: "m1", parentId: null, timestamp: "2026-11-30T12:00:00.000Z",
+        message: { role: "user", content: [{ type: "text", text: "hello" }], timestamp: 1 } }]
+    .map((line) => `${JSON.stringify(line)}\n`).join("");
+const importLog = ({ own, body }) => service.request("POST",
+    `/v1/sessions/import?agent=${body.agent}&environmentId=${body.environmentId}`,
+    { body: LOG, ...own, headers: { "content-type": "application/jsonl" } });
+
+test("creates, imports and forks at once count together", async () => {
+    const tenant = await limited("concurrentSessions=6");
+    const source = await importLog(tenant);
+    assert.equal(source.status, 201, source.text);
+    const fork = () => service.request("POST", `/v1/sessions/${source.body.id}/fork`, { body: { files: "none" }, ...tenant.own });
+    const replies = await Promise.all(Array.from({ length: 60 }, (_, i) =>
+        [create, importLog, fork][i % 3](tenant)));
+    assert.equal(replies.filter(({ status }) => status === 201).length, 5);
+    replies.filter(({ status }) => status !== 201).forEach((reply) => assertProblem(reply, 429, "quota_exceeded"));
+    assert.deepEqual((await quotas(tenant)).concurrentSessions, { limit: 6, used: 6 });
+    const listed = await service.ok("GET", "/v1/sessions?limit=100", undefined, tenant.own);
+    assert.equal(listed.data.length, 6);
+});
+
+test("credentials at once: as many as the tenant may have over all vaults, and as many as a vault holds", async () => {
+    const tenant = await limited("vaultCredentials=5");
+    const vaults = await Promise.all(["a", "b", "c"].map((name) => service.ok("POST", "/v1/vaults", { name }, tenant.own)));
+    const add = (vault, i) => service.request("POST", `/v1/vaults/${vault.id}/credentials`,
+        { body: { kind: "model_provider_key", baseUrl: `https://m${i}.example.com`, apiKey: "k" }, ...tenant.own });
+    const many = await Promise.all(Array.from({ length: 60 }, (_, i) => add(vaults[i % 3], i)));
+    assert.equal(many.filter(({ status }) => status === 201).length, 5);
+    many.filter(({ status }) => status !== 201).forEach((reply) => assertProblem(reply, 429, "quota_exceeded"));
+    assert.deepEqual((await quotas(tenant)).vaultCredentials, { limit: 5, used: 5 });
+    const made = many.find(({ status }) => status === 201).body;
+    await service.ok("DELETE", `/v1/vaults/${made.vaultId}/credentials/${made.id}`, undefined, tenant.own);
+    const again = await Promise.all(Array.from({ length: 10 }, (_, i) => add(vaults[0], 100 + i)));
+    assert.equal(again.filter(({ status }) => status === 201).length, 1);
+
+    await cli("tenant", "set", tenant.tenantId, "--limits", "vaultCredentials=none");
+    const vault = await service.ok("POST", "/v1/vaults", { name: "full" }, tenant.own);
+    const full = await Promise.all(Array.from({ length: 40 }, (_, i) => add(vault, i)));
+    assert.equal(full.filter(({ status }) => status === 201).length, 20);
+    full.filter(({ status }) => status !== 201).forEach((reply) => assertProblem(reply, 409, "vault_full"));
+});
+
+test("a name, a credential and a default at once: one makes it", async () => {
+    const tenant = await limited();
+    const same = (path, body) => Promise.all(Array.from({ length: 20 }, () =>
+        service.request("POST", path, { body, ...tenant.own })));
+    const vault = await service.ok("POST", "/v1/vaults", { name: "v" }, tenant.own);
+    for (const [path, body] of [["/v1/agents", agentBody()], ["/v1/environments", environmentBody()], ["/v1/vaults", { name: "w" }],
+        [`/v1/vaults/${vault.id}/credentials`, { kind: "model_provider_key", provider: "openai", apiKey: "k" }]]) {
+        const replies = await same(path, body);
+        assert.equal(replies.filter(({ status }) => status === 201).length, 1, path);
+        replies.filter(({ status }) => status !== 201).forEach((reply) => assertProblem(reply, 409));
+    }
+});
+
 test("a refused create is not kept for its Idempotency-Key, a made one counts once", async () => {
     const tenant = await limited("concurrentSessions=1");
     const first = { body: tenant.body, headers: { "idempotency-key": "one" }, ...tenant.own };

@@ -31,4 +31,15 @@ describe("a tenant that may run one sandbox", { skip: serviceMissing }, () => {
         await job.service.ok("DELETE", first.path);
         assert.match(results(await second.run(ECHO)), /it-ran-here/);
     });
+
+    test("runs as many as it may when all begin at once", async () => {
+        await promisify(execFile)(SERVICE_PROGRAM, ["tenant", "set", job.service.tenantId,
+            "--limits", "concurrentSandboxes=3", "--data", job.service.data]); // one runs already
+        const sessions = await Promise.all(Array.from({ length: 8 }, () => job.session()));
+        const ran = (await Promise.all(sessions.map((session) => session.run(ECHO))))
+            .filter((events) => /it-ran-here/.test(results(events)));
+        assert.equal(ran.length, 2);
+        const { quotas } = await job.service.ok("GET", "/v1/tenant");
+        assert.deepEqual(quotas.concurrentSandboxes, { limit: 3, used: 3 });
+    });
 });

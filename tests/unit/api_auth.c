@@ -273,6 +273,51 @@ static void unknown_ids_and_bad_checksums_are_never_hashed(void **state)
     assert_int_equal(gate.runs, 0);
 }
 
+#define MANY_KEYS 10000
+#define MANY_REQUESTS 500
+
+static err insert_many(struct db_conn *c, void *arg)
+{
+    struct key_new key = *(struct key_new *)arg;
+    for (int i = 0; i < MANY_KEYS; i++) {
+        key_token_make(key.token);
+        id_new("key", 1000, key.id);
+        TRY(key_insert(c, &key));
+    }
+    return 0;
+}
+
+/* How the database finds a key, in its own words. */
+static err explain(struct db_conn *c, void *arg)
+{
+    char *out = arg, sql[512];
+    struct db_rows *r;
+    snprintf(sql, sizeof sql, "EXPLAIN QUERY PLAN %s", sql_by_lookup);
+    TRY(db_query(c, sql, DB_ARGS(DB_C("x")), &r));
+    if (db_next(r))
+        snprintf(out, 256, "%.*s", STR_ARG(db_str(r, 3)));
+    return db_rows_done(r);
+}
+
+static void ten_thousand_keys_make_no_request_dearer(void **state)
+{
+    struct fixture *f = *state;
+    char token[KEY_TOKEN_LENGTH + 1], plan[256] = "";
+    assert_int_equal(db_write(f->at.db, insert_many, &f->key), 0);
+    assert_int_equal(db_read(f->at.db, explain, plan), 0);
+    assert_non_null(strstr(plan, "SEARCH api_keys USING INDEX")); /* one row, not all */
+    for (int i = 0; i < MANY_REQUESTS; i++) {
+        assert_int_equal(authenticates(f, f->key.token), 0);
+        assert_true(is_cached(f, f->key.token)); /* not even a look at the database */
+    }
+    assert_int_equal(gate.runs, 1);
+    for (int i = 0; i < MANY_REQUESTS; i++) {
+        key_token_make(token);
+        assert_int_equal(authenticates(f, token), E_UNAUTHORIZED);
+    }
+    assert_int_equal(gate.runs, 1);
+}
+
 static void a_wrong_secret_is_hashed_once(void **state)
 {
     struct fixture *f = *state;
@@ -457,6 +502,7 @@ int main(void)
         WITH_DB(a_revocation_by_another_process_holds_within_a_second),
         WITH_DB(our_own_revocation_holds_at_once),
         WITH_DB(unknown_ids_and_bad_checksums_are_never_hashed),
+        WITH_DB(ten_thousand_keys_make_no_request_dearer),
         WITH_DB(a_wrong_secret_is_hashed_once),
         WITH_DB(guessing_a_secret_is_slowed_down_but_the_owner_is_not),
         WITH_DB(at_most_two_hashes_run_and_four_wait),
