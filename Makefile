@@ -34,9 +34,10 @@ HANDS_BASE := $(addprefix src/base/,err.c str.c mem.c arena.c buf.c clock.c fd.c
 HANDS_SRC := $(wildcard src/hands/*.c)
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*.c))
 FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/*.c))
+FUZZ_TESTS := $(patsubst tests/fuzz/%.c,$(BUILD)/tests/fuzz/%,$(wildcard tests/fuzz/*.c))
 BENCH := $(patsubst tests/bench/%.c,$(BUILD)/bench/%,$(wildcard tests/bench/*.c))
 
-.PHONY: all setup run demo test test-full bench fmt lint unit clean
+.PHONY: all setup run demo test test-full bench fmt lint unit fuzz clean
 .SECONDARY:
 all: $(BUILD)/pi-managed build/runtime/catalog.json
 
@@ -78,8 +79,20 @@ ATTACK := $(wildcard tests/support/attack/*.c)
 $(BUILD)/tests/support/attack: tests/support/attack.c $(ATTACK) tests/support/attack/attack.h
 	@mkdir -p $(@D); echo "  CC   $< (static)"; $(CC) -std=gnu17 -D_GNU_SOURCE -O1 $(WARN) -static -s -o $@ $< $(ATTACK)
 
+# What a fuzz target is made of stands in its first lines.
+fuzz_sources = $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$(1).c)
+fuzz_objects = $(patsubst %.c,$(BUILD)/%.o,tests/fuzz/run/main.c $(call fuzz_sources,$(1)))
+
+# As a test: every seed and a fixed number of inputs, no clang needed.
+.SECONDEXPANSION:
+$(BUILD)/tests/fuzz/run/main.o: CFLAGS += -Wno-missing-prototypes
+$(FUZZ_TESTS): $(BUILD)/tests/fuzz/%: $(BUILD)/tests/fuzz/%.o $$(call fuzz_objects,$$*)
+	@echo "  LINK $@"; $(CC) $(LDFLAGS) -o $@ $^ $(PKG_LIBS)
+fuzz: $(FUZZ_TESTS)
+
+# To look for more: with libFuzzer.
 build/fuzz/%: tests/fuzz/%.c $(filter-out $(MAIN),$(SRC)) $(HANDS_SRC)
-	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(shell sed -n 's,^/\* sources: \(.*\) \*/$$,\1,p' tests/fuzz/$*.c) $(PKG_LIBS)
+	@mkdir -p $(@D); echo "  FUZZ $<"; clang -std=gnu17 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -Isrc -DPM_VERSION='"fuzz"' $(PKG_CFLAGS) -o $@ $< $(call fuzz_sources,$*) $(PKG_LIBS)
 
 setup:
 	@tools/setup.sh

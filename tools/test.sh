@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# make test: what CI runs. Unit tests, API tests and end-to-end tests, all with AddressSanitizer and UBSan. Logs
-# are in build/test-logs. The last line reads "N passed, N failed".
+# make test: what CI runs. Unit tests, fuzz targets (their seeds and a fixed number of inputs each), API tests and
+# end-to-end tests, all with AddressSanitizer and UBSan. Logs are in build/test-logs. The last line reads "N passed, N failed".
 #   tools/test.sh          that        tools/test.sh --full   also ThreadSanitizer, fuzzing, the bare-machine test
 #   tools/test.sh --only WORD          only the test files whose path holds WORD
 #   tools/test.sh --one KIND FILE      (used by the above) one test file
@@ -38,12 +38,25 @@ failures_of() { # log
          /\[  (ERROR   |FAILED  )\]/ {print}' "$1" | grep -vE '^ *(---|\.\.\.|duration_ms|type:)' | head -n 40
 }
 
+count_fuzz() {
+    case $2 in
+    0) echo "1 0 0" ;;
+    77) echo "0 0 1" ;; # it cannot be had here, and says why
+    *) echo "0 1 0" ;;
+    esac
+}
+
 run_one() { # kind file
-    local kind=$1 file=$2 name log status began=$SECONDS counts
+    local kind=$1 file=$2 name log status began=$SECONDS counts runs
     name=$(basename "$file" .mjs)
     log=$logs/$SAN-$kind-${name%.test}.log
     case $kind in
     unit) timeout -k 5 $unit_limit "$file" >"$log" 2>&1 ;;
+    fuzz)
+        runs=$(sed -n 's,^/\* runs: \([0-9]*\) \*/$,\1,p' "tests/fuzz/$name.c") # of those that take longer
+        env -u ASAN_OPTIONS timeout -k 5 $unit_limit "$file" ${runs:+"-runs=$runs"} "tests/fuzz/corpus/$name" \
+            >"$log" 2>&1
+        ;;
     node) PI_MANAGED_BIN=$PWD/build/$SAN/pi-managed timeout -k 5 $file_limit "$node" --test \
         --test-reporter=tap "$file" >"$log" 2>&1 ;;
     esac
@@ -130,13 +143,15 @@ no_symbol_twice() {
 
 suites() { # the unit, API and end-to-end tests of one sanitizer build
     export ASAN_OPTIONS=detect_leaks=1:log_path=$reports/asan TSAN_OPTIONS=log_path=$reports/tsan
-    local equipment
+    local equipment fuzz=
+    [ "$SAN" != address ] || fuzz=fuzz # a target has one thread
     equipment=$(for f in tests/support/*.c; do [ -e "$f" ] && echo "build/$SAN/${f%.c}"; done)
     echo "building with -fsanitize=$SAN …"
     # shellcheck disable=SC2086
-    check "build-$SAN" make -j"$(nproc)" all unit $equipment || return
+    check "build-$SAN" make -j"$(nproc)" all unit $fuzz $equipment || return
     check "no-symbol-twice-$SAN" no_symbol_twice
     run_files unit 2 < <(for f in tests/unit/*.c; do echo "build/$SAN/${f%.c}"; done)
+    [ -z "$fuzz" ] || run_files fuzz 2 < <(for f in tests/fuzz/*.c; do echo "build/$SAN/${f%.c}"; done)
     run_files node 2 < <(ls tests/support/*.test.mjs tests/api/*.test.mjs tests/e2e/*.test.mjs)
     check "no-sanitizer-reports-$SAN" no_reports
 }

@@ -1,6 +1,7 @@
 /* sources: src/hands/glob.c src/hands/process.c src/hands/text.c src/hands/collate.c */
 /* sources: src/base/buf.c src/base/str.c src/base/mem.c src/base/json.c src/base/json_scan.c src/base/err.c src/base/arena.c */
 /* sources: src/base/clock.c src/base/fd.c src/base/lock.c src/hands/threads.c */
+/* runs: 800 */
 /* A .gitignore of the agent's: any bytes end in rules, rules end in a verdict, and the verdict on a
    path does not depend on what was asked before. The first line is the path that is judged. */
 #include "../../src/hands/ignore.c"

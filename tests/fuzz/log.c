@@ -2,6 +2,7 @@
 /* sources: src/session/history.c src/session/projection.c src/session/messages.c src/session/fork.c */
 /* sources: src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c src/base/str.c src/base/arena.c */
 /* sources: src/base/clock.c src/base/id.c src/base/fd.c src/base/lock.c */
+/* runs: 150 */
 /* Any bytes as a log file: opening keeps whole lines and nothing else, an append makes one more,
    and pages, entries, the context for a host, messages and a fork come out of it without harm. */
 #include "session/log.h"

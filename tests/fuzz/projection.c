@@ -1,6 +1,7 @@
 /* sources: src/session/projection.c src/session/turn.c src/session/turn_calls.c src/session/turn_load.c */
 /* sources: src/session/turn_requests.c src/session/turn_lines.c src/session/turn_run.c src/session/turn_retry.c src/session/turn_budget.c src/base/json.c src/base/json_scan.c src/base/buf.c src/base/mem.c src/base/err.c */
 /* sources: src/base/str.c src/base/arena.c src/base/clock.c src/base/id.c */
+/* runs: 150 */
 /* Any bytes as a log: events count up by one and are whole, the same lines give the same events,
    and a session that ends so can be recovered to idle, with a log that still reads. */
 #include "session/projection.h"

@@ -1,5 +1,6 @@
 /* sources: src/base/str.c src/base/mem.c src/base/err.c src/base/buf.c src/base/fd.c src/base/tree.c */
 /* sources: src/images/name.c src/images/unpack.c src/images/stream.c */
+/* runs: 400 */
 /* Any bytes as the layer of an image: whatever they say, only the image's folder changes, limits
    hold, and what was made can be removed. The first byte chooses between a layer and a plain tar.
  */

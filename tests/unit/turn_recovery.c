@@ -220,7 +220,8 @@ static void play_with_everywhere(const char *what, enum client_verb verb)
     for (size_t i = 0; i < SCENARIOS; i++) {
         for (uint64_t seed = 1; seed <= seeds(); seed++) {
             bool reached = true;
-            for (unsigned at = (unsigned)seed; reached && at < 200; at += (unsigned)seeds() * POINTS_APART) {
+            for (unsigned at = (unsigned)seed; reached && at < 200;
+                 at += (unsigned)seeds() * POINTS_APART) {
                 say(what, scenarios[i].name, seed, at);
                 reached = play_with(&scenarios[i], seed, at, verb);
             }
