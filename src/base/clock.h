@@ -6,8 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CLOCK_AHEAD_VARIABLE "PI_MANAGED_TEST_CLOCK_AHEAD_MS"
+
 struct clock;
 
+/* In sanitizer builds, which only tests run, its wall time is ahead by
+   PI_MANAGED_TEST_CLOCK_AHEAD_MS of the environment: tests choose the time of day at which a
+   service starts. */
 const struct clock *clock_real(void);
 /* A clock that stands still until told otherwise; free with clock_fake_free. */
 struct clock *clock_fake_new(int64_t wall_ms);

@@ -15,16 +15,21 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "parent/request.h"
 
-/* A sanitizer build passes this one variable on. */
+/* What a sanitizer build passes on. */
 #if defined __SANITIZE_ADDRESS__
-#define SANITIZER_OPTIONS "ASAN_OPTIONS"
+#define SANITIZED 1
+#define PASSED_ON "ASAN_OPTIONS", CLOCK_AHEAD_VARIABLE,
 #elif defined __SANITIZE_THREAD__
-#define SANITIZER_OPTIONS "TSAN_OPTIONS"
+#define SANITIZED 1
+#define PASSED_ON "TSAN_OPTIONS", CLOCK_AHEAD_VARIABLE,
 #else
-#define SANITIZER_OPTIONS NULL
+#define SANITIZED 0
+#define PASSED_ON
 #endif
+static const char *const passed_on[] = {PASSED_ON NULL};
 
 /* In the child after fork: says what failed and ends. The parent sees exit status 127. */
 static _Noreturn void give_up(const char *role, const char *what)
@@ -119,13 +124,15 @@ static _Noreturn void exec_role(const struct role_start *start)
     size_t n = 3;
     for (size_t i = 0; start->args && start->args[i] && i < ROLE_ARGS_MAX; i++)
         argv[n++] = start->args[i];
-    const char *envp[4] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    const char *envp[8] = {"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                            "LANG=C.UTF-8"};
-    char options[512];
-    const char *name = SANITIZER_OPTIONS;
-    if (name && getenv(name)) {
-        snprintf(options, sizeof options, "%s=%s", name, getenv(name));
-        envp[2] = options;
+    char options[4][512];
+    for (size_t i = 0, used = 0; passed_on[i]; i++) {
+        if (getenv(passed_on[i]) == NULL)
+            continue;
+        snprintf(options[used], sizeof options[used], "%s=%s", passed_on[i], getenv(passed_on[i]));
+        envp[2 + used] = options[used];
+        used++;
     }
     execve("/proc/self/exe", (char *const *)argv, (char *const *)envp);
     give_up(start->name, "exec /proc/self/exe");
@@ -193,6 +200,6 @@ void role_enter(const char *name)
     /* host and maker write their own uid_map, which needs a dumpable process, and then see to this
        themselves; a sanitizer's leak checker attaches to its own process. */
     bool own_care = strcmp(name, "host") == 0 || strcmp(name, "maker") == 0;
-    if (SANITIZER_OPTIONS == NULL && !own_care)
+    if (!SANITIZED && !own_care)
         prctl(PR_SET_DUMPABLE, 0);
 }

@@ -368,8 +368,8 @@ static err write_row(struct db_conn *c, void *arg)
                                .activity_ms = now};
     TRY(session_apply(c, l->tenant, l->id, &u, now));
     double usd = turn_usage(l->turn)->cost_usd - l->stored_usage.cost_usd;
-    if (w->usage_changed && usd > 0)
-        TRY(spend_add(c, l->tenant, now, usd));
+    if (w->usage_changed && usd > 0) /* of the day it was spent in, however late this is written */
+        TRY(spend_add(c, l->tenant, turn_spent_at_ms(l->turn), usd));
     return w->r->inbox_up_to ? inbox_remove(c, l->tenant, l->id, w->r->inbox_up_to) : 0;
 }
 

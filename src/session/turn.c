@@ -356,6 +356,12 @@ bool turn_knows_event(const struct turn *t, const char *event_id)
     return json_object_get(t->known, event_id) != NULL;
 }
 
+int64_t turn_spent_at_ms(const struct turn *t)
+{
+    CHECK(t, TURN_MAGIC);
+    return t->spent_at_ms;
+}
+
 const struct session_usage *turn_usage(const struct turn *t)
 {
     CHECK(t, TURN_MAGIC);

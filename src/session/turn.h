@@ -126,5 +126,6 @@ bool turn_is_quiet(const struct turn *t);       /* idle, nothing queued or held:
 bool turn_needs_recovery(const struct turn *t); /* after loading */
 bool turn_knows_event(const struct turn *t, const char *event_id); /* inbox dedupe */
 const struct session_usage *turn_usage(const struct turn *t);
+int64_t turn_spent_at_ms(const struct turn *t); /* when its usage last grew; 0: never */
 
 #endif

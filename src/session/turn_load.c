@@ -227,7 +227,7 @@ static void load_event(struct turn *t, const json_t *entry, const json_t *event)
     } else if (str_is(type, "session.updated")) {
         t->budget.warned = t->budget.warned && json_object_get(event, "budget") == NULL;
     } else if (str_is(type, "span.model_request_end")) {
-        request_apply_end(t, event);
+        request_apply_end(t, event, time_of(entry));
         request_forget(&t->request);
     }
 }

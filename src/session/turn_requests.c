@@ -56,7 +56,7 @@ static struct session_usage usage_of(const json_t *j)
 }
 
 /* Usage and failure of a span.model_request_end event, from the log or as it is written. */
-void request_apply_end(struct turn *t, const json_t *event)
+void request_apply_end(struct turn *t, const json_t *event, int64_t at_ms)
 {
     struct session_usage u = usage_of(json_object_get(event, "usage"));
     t->usage.input_tokens += u.input_tokens;
@@ -64,6 +64,7 @@ void request_apply_end(struct turn *t, const json_t *event)
     t->usage.cache_read_tokens += u.cache_read_tokens;
     t->usage.cache_creation_tokens += u.cache_creation_tokens;
     t->usage.cost_usd += json_get_real(event, "costUsd", 0);
+    t->spent_at_ms = at_ms;
     t->usage.estimated = t->usage.estimated || u.estimated;
     if (u.cache_read_tokens + u.cache_creation_tokens > 0)
         t->budget.cached_tokens = u.input_tokens + u.cache_read_tokens + u.cache_creation_tokens;
@@ -122,7 +123,7 @@ static void write_end(struct step *s)
     if (r->end == NULL)
         add_loss(r, e);
     add_price(t, e);
-    request_apply_end(t, e);
+    request_apply_end(t, e, s->now_ms);
     double usd = json_get_real(e, "costUsd", 0);
     step_event(s, e);
     request_forget(r);

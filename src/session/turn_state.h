@@ -122,7 +122,8 @@ struct turn {
     struct budget budget;
     int64_t asked_tokens; /* about: the input of the newest request */
     struct session_usage usage;
-    json_t *known; /* inbox event ids in the log */
+    int64_t spent_at_ms; /* the last span end */
+    json_t *known;       /* inbox event ids in the log */
 };
 
 /* One step on its way: the machine, where lines and effects go, and the time. */
@@ -195,7 +196,8 @@ void request_answered(struct step *s);
 void request_expire(struct step *s, bool at_once);
 void request_delta(struct step *s, const json_t *envelope);
 void request_discard_previews(struct step *s);
-void request_apply_end(struct turn *t, const json_t *event); /* usage and error of a span end */
+/* Usage and error of a span end, and when it was. */
+void request_apply_end(struct turn *t, const json_t *event, int64_t at_ms);
 void request_forget(struct request *r);
 
 /* turn_retry.c */

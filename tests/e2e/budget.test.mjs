@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, before, describe, test } from "node:test";
+import { inOneDay } from "../support/eventually.mjs";
 import { startJob, textOf } from "../support/job.mjs";
 import { SERVICE_PROGRAM, serviceMissing } from "../support/service.mjs";
 
@@ -77,7 +78,7 @@ describe("budgets", { skip: serviceMissing }, () => {
         assert.equal((await create({ maxTokens: 1 }, free.id)).status, 201);
     });
 
-    test("a tenant's day: sessions side by side stop together", async () => {
+    test("a tenant's day: sessions side by side stop together", () => inOneDay(async () => {
         execFileSync(SERVICE_PROGRAM, ["tenant", "set", job.service.tenantId, "--data", job.service.data,
             "--limits", "dailyUsd=5"]);
         const sessions = await Promise.all(Array.from({ length: 8 }, () => job.session()));
@@ -96,5 +97,5 @@ describe("budgets", { skip: serviceMissing }, () => {
             "--limits", "dailyUsd=none"]);
         const later = await sessions[0].run("SAY at it again");
         assert.deepEqual(later.at(-1).stopReason, { type: "end_turn" });
-    });
+    }));
 });
