@@ -6,6 +6,7 @@
 #include "api/credentials_env.h"
 #include "api/file_record.h"
 #include "api/files.h"
+#include "api/lasting.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "base/lock.h"
@@ -220,6 +221,7 @@ static err start_sessions(struct control *c)
 static err start_server(struct control *c)
 {
     struct service *s = &c->service;
+    s->lastings = lastings_new(s->db, s->clock);
     s->replays = workers_new("replay", REPLAY_THREADS, REPLAY_QUEUE_MAX);
     struct http_options o = {.listen_fd = c->listen_fd,
                              .tls_cert_pem = c->tls_cert.n ? c->tls_cert.p : NULL,
@@ -302,6 +304,7 @@ static void stop(struct control *c)
     log_info("stopping");
     workers_stop(c->service.replays);
     broker_end_checks(c->service.broker);
+    lastings_stop(c->service.lastings);
     http_stop(c->server, STOP_GRACE_MS);
     workers_free(c->service.replays);
     session_manager_stop(c->service.sessions);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "api/fields.h"
+#include "api/lasting.h"
 #include "api/routes.h"
 #include "api/rows.h"
 #include "api/service.h"
@@ -234,7 +235,9 @@ static err revoke_in(struct ctx *ctx, struct db_conn *c, void *arg)
 static err keys_revoke(struct ctx *ctx)
 {
     TRY(ctx_write(ctx, revoke_in, NULL));
-    auth_forget(ctx->service->auth, arena_str(ctx->arena, ctx->params[0]).p);
+    const char *id = arena_str(ctx->arena, ctx->params[0]).p;
+    auth_forget(ctx->service->auth, id);
+    lastings_end(ctx->service->lastings, id);
     return 0;
 }
 

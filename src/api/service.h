@@ -17,6 +17,7 @@ struct service {
     struct objects *objects;
     struct archive *archive;
     struct auth *auth;
+    struct lastings *lastings;
     struct workers
         *replays; /* threads on which event streams catch up: workers_new("replay", 4, 4096) */
     struct parent_config config;

@@ -1,6 +1,7 @@
 /* POST /v1/sessions/:id/shell with Upgrade: a terminal in the session's sandbox. While it is open
    the sandbox is in use and is not stopped for being idle; so a terminal over which nothing goes
-   for IDLE_MS is closed. It ends with its sandbox. */
+   for IDLE_MS is closed. It ends with its sandbox, and with the key it was opened with. */
+#include "api/lasting.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
@@ -14,6 +15,8 @@
 #include "session/sandboxes.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
 
 #define SHELLS_MAX 256 /* at once, a thread each */
 #define SHELLS_OF_SESSION 16
@@ -24,8 +27,10 @@
 struct shell {
     struct shell *next; /* guarded by shells_lock, as long as it is counted */
     struct sandboxes *sandboxes;
+    struct lastings *lastings;
+    struct lasting lasting;
     const struct clock *clock;
-    char session[ID_MAX];
+    char session[ID_MAX], key_id[ID_MAX];
     int hands;
     bool started; /* a use of the sandbox is ours */
     struct http_upgraded *client;
@@ -82,15 +87,24 @@ static void *run(void *arg)
     err e =
         relay_run(http_upgraded_fd(s->client), http_upgraded_early(s->client), s->hands, &options);
     log_info("a terminal was closed%s%s", e ? ": " : "", e ? err_text() : "");
+    lasting_remove(s->lastings, &s->lasting);
     http_upgraded_close(s->client);
     shell_free(s);
     return NULL;
+}
+
+/* The key was revoked: to the relay it looks as if the client had left. */
+static void on_revoked(void *arg)
+{
+    struct shell *s = arg;
+    shutdown(http_upgraded_fd(s->client), SHUT_RDWR);
 }
 
 static void begin(void *state, struct http_upgraded *u)
 {
     struct shell *s = state;
     s->client = u;
+    lasting_add(s->lastings, &s->lasting, s->key_id, on_revoked, s);
     thread_start_detached("shell", run, s);
 }
 
@@ -132,6 +146,8 @@ static err shell_post(struct ctx *ctx)
                        "the session has no sandbox yet: it gets one with its first message");
     struct shell *s = mem_alloc(sizeof *s);
     s->sandboxes = session_manager_sandboxes(ctx->service->sessions);
+    s->lastings = ctx->service->lastings;
+    memcpy(s->key_id, ctx->key_id, sizeof s->key_id);
     s->clock = ctx->clock;
     s->hands = -1;
     snprintf(s->session, sizeof s->session, "%s", row.id);

@@ -6,6 +6,7 @@
    nothing more the watcher attaches to the hub and the publishers push. */
 #include "api/stream.h"
 
+#include "api/lasting.h"
 #include "api/routes.h"
 #include "api/service.h"
 #include "api/sessions.h"
@@ -27,6 +28,7 @@ struct watcher {
     char tenant[ID_MAX], session[ID_MAX];
     unsigned deltas; /* bits of delta_kinds, as eventDeltas asked for */
     struct sse *sse; /* borrowed: the watcher lives as long as the sse */
+    struct lasting lasting;
     struct hub_topic *topic;
 
     /* The last seq pushed. Of the replay until attached, then of the hub's publishers (under the
@@ -251,6 +253,14 @@ static void on_hungry(void *arg)
     sse_unref(w->sse);
 }
 
+/* The key was revoked. */
+static void on_revoked(void *arg)
+{
+    struct watcher *w = arg;
+    CHECK(w, WATCHER_MAGIC);
+    sse_end(w->sse);
+}
+
 /* Loop thread. */
 static void on_closed(void *arg)
 {
@@ -259,6 +269,7 @@ static void on_closed(void *arg)
     pthread_mutex_lock(&w->watcher_lock);
     w->closed = true;
     pthread_mutex_unlock(&w->watcher_lock);
+    lasting_remove(w->service->lastings, &w->lasting);
     stop_listening(w);
 }
 
@@ -266,7 +277,8 @@ static void on_freed(void *arg)
 {
     struct watcher *w = arg;
     CHECK(w, WATCHER_MAGIC);
-    hub_detach(hub_of(w), w->reader); /* a stream that never became a reply */
+    lasting_remove(w->service->lastings, &w->lasting); /* a stream that never became a reply */
+    hub_detach(hub_of(w), w->reader);
     hub_close(hub_of(w), w->topic);
     pthread_mutex_destroy(&w->watcher_lock);
     w->magic = 0;
@@ -336,6 +348,7 @@ static err stream_open(struct ctx *ctx)
     w->after = after;
     w->deltas = deltas;
     struct sse *sse = w->sse;
+    lasting_add(w->service->lastings, &w->lasting, ctx->key_id, on_revoked, w);
     err e = sse_reply(ctx, sse);
     sse_unref(sse);
     return e;

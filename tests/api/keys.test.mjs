@@ -1,8 +1,11 @@
 // API keys (R14): scopes, what is shown once, revocation, bad tokens.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
 import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { SERVICE_PROGRAM } from "../support/service.mjs";
 import {
-    agentBody, allPages, assertPaths, assertProblem, createTenant, startService, uniqueName,
+    agentBody, allPages, assertPaths, assertProblem, createSession, createTenant, startService, uniqueName,
 } from "./support.mjs";
 
 let service;
@@ -39,6 +42,21 @@ test("a key works at once, and not any more once it is revoked", async () => {
     assert.equal(again.status, 204);
     const shown = (await allPages(service, "/v1/api-keys", 100)).find((one) => one.id === key.id);
     assert.ok(shown.revokedAt);
+});
+
+test("a stream ends once its key is revoked, here or by another process; those of other keys go on", async () => {
+    const session = await createSession(service);
+    const [here, elsewhere, other] = [await create("read"), await create("read"), await create("read")];
+    const open = ({ apiKey }) => service.stream(session.id, { key: apiKey });
+    const [one, two, three] = [await open(here), await open(elsewhere), await open(other)];
+    await service.ok("DELETE", `/v1/api-keys/${here.id}`);
+    await assert.rejects(one.until(() => false), /the stream ended/);
+    await promisify(execFile)(SERVICE_PROGRAM, ["key", "revoke", elsewhere.id, "--data", service.data]);
+    await assert.rejects(two.until(() => false), /the stream ended/);
+    await service.ok("POST", `/v1/sessions/${session.id}/events`, { type: "user.interrupt" });
+    await three.until((frame) => frame.type === "user.interrupt");
+    three.close();
+    await assert.rejects(open(here), /401/);
 });
 
 test("scopes: read reads, write writes, admin makes keys", async () => {

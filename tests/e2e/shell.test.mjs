@@ -120,6 +120,20 @@ describe("a terminal in a sandbox", { skip: serviceMissing }, () => {
         assert.equal((await shell.ended).error?.code, "sandbox_ended");
     });
 
+    test("ends when the key it was opened with is revoked", async () => {
+        const one = await working();
+        const { id, apiKey } = await job.service.ok("POST", "/v1/api-keys", { name: "for a terminal", scope: "write" });
+        const shell = await openShell(job.service, one.id, { key: apiKey });
+        const other = await openShell(job.service, one.id);
+        shell.type("echo he''re\n");
+        await shell.sees(/here\r/);
+        await job.service.ok("DELETE", `/v1/api-keys/${id}`);
+        assert.deepEqual(await shell.ended, { cut: true }); // without a word
+        other.type("echo st''ill; exit\n");
+        await other.sees(/still\r/);
+        assert.deepEqual(await other.ended, { exit: { code: 0 } });
+    });
+
     test("keeps the sandbox from being stopped for being idle", async () => {
         const one = await job.session({ environment: { idleTimeout: 1 } });
         await one.run(`CALL bash ${JSON.stringify({ command: "true" })} THEN SAY done`);

@@ -47,5 +47,8 @@ const struct migration migrations_tenants[] = {
      " kind TEXT NOT NULL,"
      " used BIGINT NOT NULL,"
      " PRIMARY KEY (tenant_id, kind));"},
+    /* Keys revoked of late: what lasts with one of them ends. */
+    {4, "api_keys_revoked",
+     "CREATE INDEX api_keys_revoked ON api_keys (revoked_at) WHERE revoked_at IS NOT NULL;"},
     {0},
 };
