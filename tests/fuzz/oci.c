@@ -1,4 +1,4 @@
-/* sources: src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
+/* sources: src/base/path.c src/base/str.c src/base/arena.c src/base/mem.c src/base/err.c src/base/buf.c */
 /* sources: src/base/clock.c src/base/json.c src/base/json_scan.c src/images/name.c src/images/oci.c */
 /* Indexes, manifests, configurations and docker's manifest.json: what is accepted is bounded and
    fit to become a path; what is refused says why, in valid UTF-8. The first byte chooses. */

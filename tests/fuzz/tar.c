@@ -1,4 +1,4 @@
-/* sources: src/base/str.c src/base/mem.c src/base/err.c src/base/buf.c src/base/fd.c src/base/tree.c */
+/* sources: src/base/path.c src/base/str.c src/base/mem.c src/base/err.c src/base/buf.c src/base/fd.c src/base/tree.c */
 /* sources: src/images/name.c src/images/unpack.c src/images/stream.c */
 /* runs: 400 */
 /* Any bytes as the layer of an image: whatever they say, only the image's folder changes, limits
