@@ -185,7 +185,8 @@ static err find_newest(struct db_conn *c, const char *tenant, struct str id, str
     return find_agent(c, tenant, id, 0, out);
 }
 
-static const struct definition_kind agent_kind = {.noun = "an agent",
+static const struct definition_kind agent_kind = {.article = "an",
+                                                  .noun = "agent",
                                                   .id_prefix = "agent",
                                                   .archived_code = "agent_archived",
                                                   .sql_archive = sql_archive,

@@ -3,8 +3,6 @@
 #include "api/service.h"
 #include "http/http.h"
 
-#include <string.h>
-
 static err show(struct ctx *ctx, const struct definition_kind *kind, int status,
                 struct definition *d)
 {
@@ -15,8 +13,8 @@ err definition_name_taken(const struct definition_kind *kind, err e, const json_
 {
     if (e != E_CONFLICT)
         return e;
-    return fail_as(E_CONFLICT, "name_taken", "there is %s named %.128s already", kind->noun,
-                   json_get_c(body, "name"));
+    return fail_as(E_CONFLICT, "name_taken", "there is %s %s named %.128s already", kind->article,
+                   kind->noun, json_get_c(body, "name"));
 }
 
 static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
@@ -51,7 +49,7 @@ static err update(struct ctx *ctx, struct db_conn *c, const struct definition_ki
 {
     if (d->archived_at >= 0)
         return fail_as(E_CONFLICT, kind->archived_code, "the %s is archived and cannot change",
-                       strchr(kind->noun, ' ') + 1);
+                       kind->noun);
     return kind->update(ctx, c, d);
 }
 

@@ -18,7 +18,7 @@ struct definition {
 };
 
 struct definition_kind {
-    const char *noun; /* with its article: "an agent" */
+    const char *article, *noun;
     const char *id_prefix;
     const char *archived_code; /* of the conflict when it is to change all the same */
     const char *sql_archive;   /* $1 tenant, $2 id, $3 now; changes nothing the second time */

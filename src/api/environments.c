@@ -319,7 +319,8 @@ static err update(struct ctx *ctx, struct db_conn *c, struct definition *n)
     return definition_name_taken(&environment_kind, e, n->body);
 }
 
-static const struct definition_kind environment_kind = {.noun = "an environment",
+static const struct definition_kind environment_kind = {.article = "an",
+                                                        .noun = "environment",
                                                         .id_prefix = "env",
                                                         .archived_code = "environment_archived",
                                                         .sql_archive = sql_archive,

@@ -1,3 +1,4 @@
+/* The words of a command line, read against the table of its command (command.h), and its help. */
 #include "cli/command.h"
 
 #include <ctype.h>

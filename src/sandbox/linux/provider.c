@@ -1,3 +1,4 @@
+/* The verbs of the provider `linux`, each from its request to its record (provider.h). */
 #include "sandbox/linux/linux.h"
 
 #include "base/clock.h"
