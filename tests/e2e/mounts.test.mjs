@@ -130,6 +130,18 @@ describe("mounts", { skip: serviceMissing }, () => {
         assert.match(await bash(session, "cat /srv/deep/way/f; readlink -f /srv/deep"), /^kept\n\/srv\/deep\n/);
     });
 
+    test("a volume that its agent closed to all is mounted, measured and removed all the same", async () => {
+        const session = await withMounts(volume("closed"));
+        await bash(session, "cd /srv/closed; mkdir -p a/b; echo kept > a/b/f; chmod 000 a/b/f a/b a .");
+        endInit(session);
+        assert.match(await bash(session, "cat /srv/closed/a/b/f; stat -c %a /srv/closed"), /^kept\n0\n/);
+        const [row] = await volumes("closed");
+        assert.ok((await job.service.ok("GET", `/v1/volumes/${row.id}`)).sizeBytes > 0);
+        await job.service.ok("DELETE", session.path);
+        await job.service.ok("DELETE", `/v1/volumes/${row.id}`);
+        assert.ok(!existsSync(folderOf(row)));
+    });
+
     test("a volume counts against the tenant's storage", async () => {
         const used = async () => (await job.service.ok("GET", "/v1/tenant")).quotas.fileStorageBytes.used;
         const session = await withMounts(volume("counted"));

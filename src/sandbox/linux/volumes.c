@@ -45,18 +45,23 @@ static err lock_tenant(int fd)
     return 0;
 }
 
-/* Root's own is one whose maker died before it could give it away. */
+/* Whatever its sandboxes made of its owner and mode since, they find it as they left it. As root:
+   one that is still root's is one whose maker died before it could give it away. */
 static err make_volume(int tenant, const char *volume)
 {
     struct stat st;
-    if (mkdirat(tenant, volume, 0755) < 0 && errno != EEXIST)
+    bool made = mkdirat(tenant, volume, 0755) == 0;
+    if (!made && errno != EEXIST)
         return fail_errno("make the volume %s", volume);
-    AUTO_FD fd = openat(tenant, volume, OPEN_FOLDER);
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return fail_errno("open the volume %s", volume);
-    if (!userns_is_privileged() || st.st_uid != 0)
+    if (fstatat(tenant, volume, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return fail(E_IO, "the volume %s is not a folder", volume);
+    bool roots = userns_is_privileged() && st.st_uid == 0;
+    if (!made && !roots)
         return 0;
-    if (fchmod(fd, 0755) < 0 || fchown(fd, VOLUME_UID_BASE, VOLUME_UID_BASE) < 0)
+    AUTO_FD fd = openat(tenant, volume, OPEN_FOLDER);
+    if (fd < 0 || fchmod(fd, 0755) < 0) /* whatever the umask is */
+        return fail_errno("set the mode of the volume %s", volume);
+    if (roots && fchown(fd, VOLUME_UID_BASE, VOLUME_UID_BASE) < 0)
         return fail_errno("give the volume %s to its sandboxes", volume);
     return 0;
 }
