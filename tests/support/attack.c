@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ATTEMPT_SECONDS 10
+#define ATTEMPT_SECONDS 60 /* a busy machine is slow to make many files */
 
 static char **arguments;
 char self[TEXT_MAX];
