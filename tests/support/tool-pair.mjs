@@ -21,12 +21,13 @@ fs.copyFileSync("build/pi-hands", program); // copies: becomeNobody() may not se
 
 // Pi's find runs fd. Debian 12 has fd 8.6, which obeys .gitignore in repositories only and lacks Pi's
 // --no-require-git: there the folder becomes a repository while fd runs, and fd leaves .git out again.
+// And fd sorts what it found in its first 100 ms only: a busy machine gets longer.
 const FD = `#!/bin/bash
 args=() plain=no
 for a; do if [ "$a" = --no-require-git ]; then plain=yes; else args+=("$a"); fi; done
-if [ $plain = no ] || ! PROGRAM --version | grep -q " 8\\."; then exec PROGRAM "$@"; fi
+if [ $plain = no ] || ! PROGRAM --version | grep -q " 8\\."; then exec PROGRAM --max-buffer-time 60000 "$@"; fi
 mkdir WORK/.git
-PROGRAM --exclude .git "\${args[@]}"
+PROGRAM --max-buffer-time 60000 --exclude .git "\${args[@]}"
 status=$?
 rmdir WORK/.git
 exit $status
