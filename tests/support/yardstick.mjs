@@ -34,7 +34,9 @@ function install({ spec, mark }) {
     if (there()) {
         return undefined;
     }
-    return error?.message ?? `npm install ${spec}: ${(stderr ?? "").trim().split("\n").at(-1)}`;
+    const lines = (stderr ?? "").trim().split("\n");
+    const reason = lines.find((line) => /\*\*\*|error: |ERR! stack|network|code E/.test(line)) ?? lines[0];
+    return error?.message ?? `npm install ${spec}: ${reason}`;
 }
 
 /**
