@@ -419,12 +419,7 @@ static void answer(struct outcome *o, err e)
         e = fail_as(E_NOT_FOUND, "event_not_found", "the session has no such event");
     else if (!e && o->is_withdraw && !o->out.withdrawn)
         e = fail_as(E_CONFLICT, "already_processed", "the event was processed already");
-    pthread_mutex_lock(&w->lock);
-    w->result = e;
-    err_save(&w->slot);
-    w->done = true;
-    pthread_cond_signal(&w->done_cond);
-    pthread_mutex_unlock(&w->lock);
+    waiter_answer(w, e);
 }
 
 static void commit(struct run *r)

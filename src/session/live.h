@@ -28,11 +28,12 @@ enum message_kind {
     MESSAGE_TICK
 };
 
-/* Somebody waits for what a message led to. */
+/* Somebody waits for what a message led to. Whoever is last frees it: he who waits, or, when that
+   took him too long, the one who answers. */
 struct waiter {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t done_cond;
-    bool done;
+    bool done, abandoned;
     err result;
     struct err_slot slot;
 };
@@ -105,6 +106,8 @@ struct session_manager {
 /* manager.c */
 struct message *message_new(enum message_kind kind, const struct turn_input *input);
 void message_free(struct message *msg);
+/* `e`, with the text in this thread's error slot. The waiter is not to be touched afterwards. */
+void waiter_answer(struct waiter *take_w, err e);
 /* Puts it into the session's mailbox. The table lock is held. */
 void manager_put(struct session_manager *m, struct live *l, struct message *take_msg);
 /* The same for whoever does not hold the lock. Loads the session if need be. */

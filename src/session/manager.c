@@ -68,14 +68,32 @@ void message_free(struct message *msg)
     mem_free(msg);
 }
 
-static void answer_waiter(struct waiter *w, err e)
+static struct waiter *waiter_new(void)
+{
+    struct waiter *w = mem_alloc(sizeof *w);
+    pthread_mutex_init(&w->lock, NULL);
+    cond_init(&w->done_cond);
+    return w;
+}
+
+static void waiter_free(struct waiter *w)
+{
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->done_cond);
+    mem_free(w);
+}
+
+void waiter_answer(struct waiter *w, err e)
 {
     pthread_mutex_lock(&w->lock);
     w->result = e;
     err_save(&w->slot);
     w->done = true;
+    bool abandoned = w->abandoned;
     pthread_cond_signal(&w->done_cond);
     pthread_mutex_unlock(&w->lock);
+    if (abandoned)
+        waiter_free(w);
 }
 
 /* ---- table and mailboxes (table_lock held) ---- */
@@ -163,7 +181,7 @@ static void post(struct session_manager *m, const char *tenant, const char *sess
     if (msg == NULL)
         return;
     if (unheard)
-        answer_waiter(unheard, fail(E_UNAVAILABLE, "the service is stopping"));
+        waiter_answer(unheard, fail(E_UNAVAILABLE, "the service is stopping"));
     message_free(msg);
 }
 
@@ -374,9 +392,7 @@ void session_wake(struct session_manager *m, const char *tenant, const char *ses
 static err post_and_wait(struct session_manager *m, const char *tenant, const char *session,
                          struct message *msg, int64_t wait_ms)
 {
-    struct waiter *w = mem_alloc(sizeof *w);
-    pthread_mutex_init(&w->lock, NULL);
-    cond_init(&w->done_cond);
+    struct waiter *w = waiter_new();
     msg->waiter = w;
     post(m, tenant, session, msg, false);
     int64_t deadline = clock_monotonic_ms(clock_real()) + wait_ms;
@@ -384,7 +400,7 @@ static err post_and_wait(struct session_manager *m, const char *tenant, const ch
     while (!w->done) {
         int64_t left = deadline - clock_monotonic_ms(clock_real());
         if (left <= 0) {
-            /* The executor still holds the waiter: it is left to it. */
+            w->abandoned = true; /* the executor still holds it */
             pthread_mutex_unlock(&w->lock);
             return fail(E_TIMEOUT, "the session did not answer within %lld s",
                         (long long)wait_ms / 1000);
@@ -393,9 +409,7 @@ static err post_and_wait(struct session_manager *m, const char *tenant, const ch
     }
     pthread_mutex_unlock(&w->lock);
     err e = w->result ? err_restore(&w->slot) : 0;
-    pthread_mutex_destroy(&w->lock);
-    pthread_cond_destroy(&w->done_cond);
-    mem_free(w);
+    waiter_free(w);
     return e;
 }
 
