@@ -39,15 +39,22 @@ static void a_token_on_another_tenants_socket_gets_401(void **state)
     stage_free(s);
 }
 
+/* The socket of a host without a tenant; meanwhile a session is opened. */
+static const char *open_spare(struct stage *s, struct arena *a)
+{
+    reply_with(s, a, SSE_HEAD, GOOD_STREAM);
+    const char *path = arena_printf(a, "%s/spare", s->dir);
+    assert_int_equal(gateways_open(s->gateways, 3, "", listen_unix(path)), 0);
+    open_session(s, "openai-completions", s->base_url, false);
+    return path;
+}
+
 static void a_spare_hosts_socket_serves_once_it_has_its_tenant(void **state)
 {
     (void)state;
     AUTO_ARENA a = arena_new();
     struct stage *s = stage_new();
-    reply_with(s, a, SSE_HEAD, GOOD_STREAM);
-    const char *path = arena_printf(a, "%s/spare", s->dir);
-    assert_int_equal(gateways_open(s->gateways, 3, "", listen_unix(path)), 0);
-    open_session(s, "openai-completions", s->base_url, false);
+    const char *path = open_spare(s, a);
     static const int statuses[] = {401, 200};
     for (size_t i = 0; i < 2; i++) {
         AUTO_FD fd = connect_host(path);
@@ -95,10 +102,7 @@ static void a_request_may_overtake_the_binding_of_its_host(void **state)
     (void)state;
     AUTO_ARENA a = arena_new();
     struct stage *s = stage_new();
-    reply_with(s, a, SSE_HEAD, GOOD_STREAM);
-    const char *path = arena_printf(a, "%s/spare", s->dir);
-    assert_int_equal(gateways_open(s->gateways, 3, "", listen_unix(path)), 0);
-    open_session(s, "openai-completions", s->base_url, false);
+    const char *path = open_spare(s, a);
     AUTO_FD fd = connect_host(path);
     send_request(fd, "/chat/completions", WITH_TOKEN, BODY);
     expect_waiting(fd);
