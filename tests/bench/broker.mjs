@@ -153,6 +153,9 @@ async function hold(where) {
 }
 
 const residentMb = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))[1]) / 1024;
+/** Of all its threads; the kernel counts in hundredths of a second. */
+const processorMs = (pid) => readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1].split(" ").slice(11, 13)
+    .reduce((sum, ticks) => sum + Number(ticks) * 10, 0);
 const sorted = (values) => values.toSorted((a, b) => a - b);
 const quantile = (values, q) => sorted(values)[Math.min(values.length - 1, Math.floor(values.length * q))];
 const median = (values) => quantile(values, 0.5);
@@ -175,16 +178,20 @@ async function latencies(ways) {
     }
 }
 
-async function throughput(ways) {
+async function throughput(ways, pids) {
     const speed = Object.fromEntries(Object.keys(ways).map((name) => [name, []]));
+    const busy = Object.fromEntries(Object.keys(ways).map((name) => [name, []]));
     for (let round = 0; round < 3; round += 1) {
         for (const [name, where] of Object.entries(ways)) {
+            const before = pids[name] && processorMs(pids[name]);
             speed[name].push(await flood(where));
+            busy[name].push(pids[name] ? (processorMs(pids[name]) - before) / (MEGABYTES * 1.048576) : 0);
         }
     }
     for (const [name, values] of Object.entries(speed)) {
         console.log(`${name.padEnd(8)} ${median(values).toFixed(0)} MB/s, `
-            + `${(median(values) / median(speed.direct)).toFixed(2)} of direct`);
+            + `${(median(values) / median(speed.direct)).toFixed(2)} of direct`
+            + (pids[name] ? `, ${ms(median(busy[name]))} of processor time a MB` : ""));
     }
 }
 
@@ -241,7 +248,7 @@ async function main() {
     await memory(ways, pids); // first: what a flood left behind is none of it
     await memoryWithTls();
     await latencies(ways);
-    await throughput(ways);
+    await throughput(ways, pids);
     for (const stop of [...stops, node.stop, model.stop]) {
         await stop();
     }
