@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/id.h"
@@ -260,11 +261,17 @@ struct request {
     char key[64]; /* the header line of a POST's Idempotency-Key, or "" */
 };
 
+/* A pipe gives what is in it once: another attempt would send nothing, or the rest. */
+static bool is_read_once(const struct request *q)
+{
+    struct stat st;
+    return q->file && (strcmp(q->file, "-") == 0 || stat(q->file, &st) < 0 || !S_ISREG(st.st_mode));
+}
+
 /* Is it harmless when the service gets it twice? */
 static bool is_repeatable(const struct request *q)
 {
-    bool from_stdin = q->file && strcmp(q->file, "-") == 0;
-    return (q->key[0] || strcmp(q->method, "GET") == 0) && !from_stdin;
+    return q->key[0] || strcmp(q->method, "GET") == 0;
 }
 
 static bool was_cut_off(CURLcode rc)
@@ -311,7 +318,8 @@ static err send_request(struct http_client *c, struct request *q, struct buf *ou
     }
     for (unsigned attempt = 0;; attempt++) {
         err e = q->once(c, q, out);
-        int64_t wait_ms = e ? pause_ms(&c->last, is_repeatable(q), attempt) : -1;
+        bool sendable = c->last.rc == CURLE_COULDNT_CONNECT || !is_read_once(q);
+        int64_t wait_ms = e && sendable ? pause_ms(&c->last, is_repeatable(q), attempt) : -1;
         if (wait_ms < 0)
             return e;
         wait_visibly(c, wait_ms, attempt);

@@ -164,3 +164,16 @@ bool mount_allowed_find(struct str source, const char *allowed, struct mount_all
     *out = best;
     return best.dir.n > 0;
 }
+
+bool mount_allowed_fixed_within(struct str source, const char *allowed, struct mount_allowed *out)
+{
+    struct str rest = str_of(allowed);
+    struct mount_allowed one;
+    while (mount_allowed_next(&rest, &one)) {
+        if (one.dir.n > 0 && one.read_only && path_is_within(one.dir, source)) {
+            *out = one;
+            return true;
+        }
+    }
+    return false;
+}

@@ -63,5 +63,8 @@ struct mount_allowed {
 bool mount_allowed_next(struct str *rest, struct mount_allowed *out);
 /* The entry that `source` (clean) lies within. Of several the longest counts. */
 bool mount_allowed_find(struct str source, const char *allowed, struct mount_allowed *out);
+/* An entry that may be mounted read-only only and lies within `source`, which therefore may be,
+   too. */
+bool mount_allowed_fixed_within(struct str source, const char *allowed, struct mount_allowed *out);
 
 #endif

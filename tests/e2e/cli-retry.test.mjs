@@ -1,11 +1,14 @@
 // What the command line does when the service is away for a moment: it asks again where that is safe, says so, and
 // nothing happens twice.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
 import http from "node:http";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
 import { run, startCli } from "../support/cli.mjs";
 import { serviceMissing, startService } from "../support/service.mjs";
 
@@ -153,6 +156,26 @@ describe("a command whose service is away for a moment", { skip: serviceMissing 
             assert.match(listed.stderr, /the service answered 429 \w+: not now/);
             assert.equal(between.seen.length, requests);
         }
+    });
+
+    test("what comes out of a pipe is not sent again: there is nothing left in it", async () => {
+        trouble(posts, 9, problem(503, "overloaded"));
+        const fifo = path.join(dir, "fifo");
+        await promisify(execFile)("mkfifo", [fifo]);
+        const written = writeFile(fifo, "content");
+        const before = (await service.ok("GET", "/v1/files")).data.length;
+        const upload = await run(["file", "upload", fifo], { env: env() });
+        assert.equal(upload.code, 1, upload.stdout);
+        assert.match(upload.stderr, /the service answered 503 overloaded: not now/);
+        await written;
+        assert.equal(between.seen.filter(posts).length, 1);
+        assert.equal((await service.ok("GET", "/v1/files")).data.length, before);
+        trouble(posts, 9, problem(429, "rate_limited", "1"));
+        const imported = await run(["import", "-", "--agent", agent.id, "--env", environment.id], { env: env(),
+            input: '{"type":"session","version":3,"id":"x","timestamp":"2026-01-01T00:00:00.000Z","cwd":"/"}\n' });
+        assert.equal(imported.code, 1, imported.stdout);
+        assert.match(imported.stderr, /the service answered 429 rate_limited: not now/);
+        assert.equal(between.seen.filter(posts).length, 1);
     });
 
     test("a service that restarts is waited for; one that is not there is said to be so", async () => {

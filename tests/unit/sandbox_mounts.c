@@ -285,6 +285,30 @@ static void what_the_list_does_not_allow_is_refused_before(void **state)
     assert_string_equal(err_code(), MOUNT_NOT_ALLOWED);
 }
 
+static void what_holds_a_read_only_entry_is_not_mounted_writable(void **state)
+{
+    struct sandbox_place at = place();
+    struct sandbox_mount m = {.type = MOUNT_BIND, .target = "/srv/a"};
+    struct mount_allowed fixed;
+    char list[200];
+    (void)state;
+    snprintf(list, sizeof list, "%s,%s:ro", data, box);
+    at.allow_mount = list;
+    assert_int_equal(chown(sandboxes, 4321, 4321) && userns_is_privileged(), 0);
+    assert_int_equal(chown(volumes, 4321, 4321) && userns_is_privileged(), 0);
+    snprintf(m.source, sizeof m.source, "%s", sandboxes);
+    assert_int_equal(mounts_check_here(&m, &at), E_INVALID);
+    assert_string_equal(err_code(), MOUNT_NOT_ALLOWED);
+    assert_non_null(strstr(err_text(), box));
+    m.read_only = true;
+    assert_int_equal(mounts_check_here(&m, &at), 0);
+    m.read_only = false;
+    snprintf(m.source, sizeof m.source, "%s", volumes);
+    assert_int_equal(mounts_check_here(&m, &at), 0);
+    assert_false(mount_allowed_fixed_within(STR("/srv/fixedly"), "/srv,/srv/fixed:ro", &fixed));
+    assert_true(mount_allowed_fixed_within(STR("/srv"), "/srv,/srv/fixed:ro", &fixed));
+}
+
 /* ramfs cannot map ids, whatever the kernel. */
 static void a_file_system_that_cannot_map_ids_is_said_to_be_the_reason(void **state)
 {
@@ -321,6 +345,7 @@ int main(void)
         WITH_DATA(a_removal_that_broke_off_is_finished),
         WITH_DATA(a_link_in_place_of_a_volume_is_not_followed),
         WITH_DATA(what_the_list_does_not_allow_is_refused_before),
+        WITH_DATA(what_holds_a_read_only_entry_is_not_mounted_writable),
         WITH_DATA(a_file_system_that_cannot_map_ids_is_said_to_be_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

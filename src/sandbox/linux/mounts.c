@@ -32,6 +32,24 @@ static err not_allowed(const char *source)
                    source);
 }
 
+/* What lies within the source is as writable as the source. */
+static err check_writable(const struct sandbox_mount *m, struct str real,
+                          const struct mount_allowed *entry, const char *allowed)
+{
+    struct mount_allowed fixed;
+    if (m->read_only)
+        return 0;
+    if (entry->read_only)
+        return fail_as(E_INVALID, MOUNT_NOT_ALLOWED,
+                       "%s can be mounted read-only only: so the operator allows it", m->source);
+    if (mount_allowed_fixed_within(real, allowed, &fixed))
+        return fail_as(E_INVALID, MOUNT_NOT_ALLOWED,
+                       "%s can be mounted read-only only: so the operator allows %.*s, which lies "
+                       "within it",
+                       m->source, STR_ARG(fixed.dir));
+    return 0;
+}
+
 /* Looks at nothing outside of what is allowed. */
 static err open_bind(const struct sandbox_mount *m, const char *allowed, int *out_fd)
 {
@@ -40,9 +58,7 @@ static err open_bind(const struct sandbox_mount *m, const char *allowed, int *ou
     if (!mount_allowed_find(str_of(m->source), allowed, &entry) || !realpath(m->source, real) ||
         !mount_allowed_find(str_of(real), allowed, &entry))
         return not_allowed(m->source);
-    if (entry.read_only && !m->read_only)
-        return fail_as(E_INVALID, MOUNT_NOT_ALLOWED,
-                       "%s can be mounted read-only only: so the operator allows it", m->source);
+    TRY(check_writable(m, str_of(real), &entry, allowed));
     snprintf(folder, sizeof folder, "%.*s", STR_ARG(entry.dir));
     AUTO_FD root = open_resolved(AT_FDCWD, folder, RESOLVE_NO_SYMLINKS);
     const char *rest = real + entry.dir.n;
