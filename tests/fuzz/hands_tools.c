@@ -120,6 +120,17 @@ static void take_seeds(const char *folder)
         closedir(d);
 }
 
+/* What libFuzzer wants to write to must be there as well; it prints small inputs, too. */
+static void make_artifact_folder(const char *argument)
+{
+    static const char name[] = "-artifact_prefix=";
+    char to[PATH_MAX];
+    if (strncmp(argument, name, sizeof name - 1) != 0)
+        return;
+    snprintf(to, sizeof to, "%s/%s/", root, argument + sizeof name - 1);
+    make_folders(to);
+}
+
 /* The leak check looks into /proc. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
@@ -137,6 +148,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     must(mkdtemp(root) != NULL, "there is no room in /tmp");
     for (int i = 1; i < *argc; i++) {
+        make_artifact_folder((*argv)[i]);
         if ((*argv)[i][0] != '-')
             take_seeds((*argv)[i]);
     }
