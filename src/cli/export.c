@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -82,10 +83,20 @@ static err fetch_log(struct http_client *client, const char *session, int fd)
     return e;
 }
 
+/* Into what is there and is no file of its own: a device, a pipe, a link. It is not replaced. */
+static err fetch_through(struct http_client *client, const char *session, const char *path)
+{
+    AUTO_FD fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    return fd < 0 ? fail_errno("write %.200s", path) : fetch_log(client, session, fd);
+}
+
 /* The file is there when it is whole. */
 static err fetch_into(struct http_client *client, const char *session, const char *file)
 {
+    struct stat st;
     AUTO_BUF part = {0};
+    if (lstat(file, &st) == 0 && !S_ISREG(st.st_mode))
+        return fetch_through(client, session, file);
     buf_printf(&part, "%s.XXXXXX", file);
     AUTO_FD fd = mkostemp(part.p, O_CLOEXEC);
     if (fd < 0)
