@@ -27,13 +27,21 @@ static bool lives(const char *dir)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+static char folder[] = "/tmp/pm-fuzz-ledger-XXXXXX";
+
+static void remove_folder(void)
+{
+    rmdir(folder);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static char folder[] = "/tmp/pm-fuzz-ledger-XXXXXX";
     static bool made;
     char path[64];
-    made = made || mkdtemp(folder);
-    must(made);
+    if (!made) {
+        must(mkdtemp(folder) != NULL);
+        made = atexit(remove_folder) == 0;
+    }
     snprintf(path, sizeof path, "%s/.memory", folder);
     AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     must(fd >= 0 && fd_write_full(fd, data, n) == 0);
