@@ -100,14 +100,39 @@ static err check_real_path(const char *option, struct str path)
     return strcmp(real, "/") == 0 ? fail(E_INVALID, "--%s / would allow everything", option) : 0;
 }
 
+/* What others must not read, or, of the program, not write. */
+static err check_apart_from_service(const struct mount_allowed *one, const struct service_setup *s)
+{
+    char program[PATH_MAX] = "";
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+        return fail_errno("read /proc/self/exe");
+    const struct {
+        const char *what, *path;
+        bool secret;
+    } own[] = {{"data directory", s->data.path, true},
+               {"folder of objects", s->objects_dir, true},
+               {"program", program, false},
+               {"runtime", s->places.runtime, false},
+               {"harness", s->places.harness, false}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        struct str path = str_of(own[i].path);
+        if (path.n == 0 || (one->read_only && !own[i].secret))
+            continue;
+        if (path_is_within(path, one->dir) || path_is_within(one->dir, path))
+            return fail(E_INVALID, "--allow-mount %.*s: the service's %s %s must lie elsewhere%s",
+                        STR_ARG(one->dir), own[i].what, own[i].path,
+                        own[i].secret ? "" : ", or the folder be allowed with :ro");
+    }
+    return 0;
+}
+
 /* Nothing of the service itself, and nothing of the kernel's, may be mounted into a sandbox. */
-static err check_mount_folder(struct str dir, const char *data)
+static err check_mount_folder(const struct mount_allowed *one, const struct service_setup *s)
 {
     static const char *const kernels[] = {"/proc", "/sys", "/dev"};
+    struct str dir = one->dir;
     TRY(check_real_path("allow-mount", dir));
-    if (path_is_within(str_of(data), dir) || path_is_within(dir, str_of(data)))
-        return fail(E_INVALID, "--allow-mount %.*s: the data directory %s must lie elsewhere",
-                    STR_ARG(dir), data);
+    TRY(check_apart_from_service(one, s));
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         if (path_is_within(dir, str_of(kernels[i])))
             return fail(E_INVALID, "--allow-mount %.*s: nothing of %s can be mounted", STR_ARG(dir),
@@ -116,7 +141,7 @@ static err check_mount_folder(struct str dir, const char *data)
     return 0;
 }
 
-static err check_mount_list(const char *list, const char *data)
+static err check_mount_list(const char *list, const struct service_setup *s)
 {
     struct str rest = str_of(list);
     struct mount_allowed one;
@@ -124,13 +149,14 @@ static err check_mount_list(const char *list, const char *data)
         if (one.dir.n == 0)
             return fail(E_INVALID, "--allow-mount needs absolute paths of folders, like /srv/a or "
                                    "/srv/a:ro, separated by commas");
-        TRY(check_mount_folder(one.dir, data));
+        TRY(check_mount_folder(&one, s));
     }
     return 0;
 }
 
-static err take_lists(const struct invocation *call, const char *data, struct parent_config *c)
+static err take_lists(const struct invocation *call, struct service_setup *s)
 {
+    struct parent_config *c = &s->options.config;
     TRY(copy_option(call, "allow-private", c->allow_private, sizeof c->allow_private));
     TRY(copy_option(call, "package-hosts", c->package_hosts, sizeof c->package_hosts));
     TRY(copy_option(call, "allow-image", c->allow_images, sizeof c->allow_images));
@@ -140,7 +166,7 @@ static err take_lists(const struct invocation *call, const char *data, struct pa
         TRY(check_real_path("allow-image", path));
     }
     TRY(copy_option(call, "allow-mount", c->allow_mount, sizeof c->allow_mount));
-    return check_mount_list(c->allow_mount, data);
+    return check_mount_list(c->allow_mount, s);
 }
 
 static err open_listener(const struct invocation *call, struct parent_options *o)
@@ -197,7 +223,7 @@ static err start(const struct invocation *call, struct service_setup *s)
         TRY(show_first_key(s));
     TRY(choose_provider(call, &o->config));
     TRY(choose_retention(call, &o->config));
-    TRY(take_lists(call, s->data.path, &o->config));
+    TRY(take_lists(call, s));
     TRY(open_listener(call, o));
     o->config.single_tenant = s->tenant[0] != 0;
     memcpy(o->config.tenant, s->tenant, sizeof o->config.tenant);

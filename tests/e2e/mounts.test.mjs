@@ -252,6 +252,12 @@ describe("mounts", { skip: serviceMissing }, () => {
             [`${open},/proc/sys`, /nothing of \/proc/], [path.join(world, "none"), /No such file/]])
             await assert.rejects(promisify(execFile)(SERVICE_PROGRAM, ["serve", "--data", data, "--listen", "127.0.0.1:0",
                 "--allow-mount", list]), ({ code, stderr }) => code === 1 && why.test(stderr), list);
+        const objects = path.join(world, "store", "objects"), program = path.dirname(path.resolve(SERVICE_PROGRAM));
+        mkdirSync(objects, { recursive: true });
+        for (const [list, why] of [[path.dirname(objects), /folder of objects/], [`${objects}:ro`, /folder of objects/],
+            [program, /program .* must lie elsewhere, or the folder be allowed with :ro/]])
+            await assert.rejects(promisify(execFile)(SERVICE_PROGRAM, ["serve", "--data", data, "--listen", "127.0.0.1:0",
+                "--objects", objects, "--allow-mount", list]), ({ code, stderr }) => code === 1 && why.test(stderr), list);
     });
 
     test("what belongs to the host's root is never mounted writable", { skip: !isRoot && "needs root" }, async () => {
