@@ -10,6 +10,7 @@
 #include "api/file_upload.h"
 #include "api/mime.h"
 #include "api/service.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -18,6 +19,7 @@
 #define FETCH_MAX 1000                 /* copied by one request; the next one goes on */
 #define LOOK_MAX 200000                /* entries looked at, to say how many are left out */
 #define CHANGED_AT_MAX 64
+#define TURN_WAIT_MS 60000 /* for another request that copies the same session's */
 
 struct output {
     const char *path;
@@ -266,6 +268,72 @@ static err find_session(struct db_conn *c, void *arg)
     return session_find(c, f->ctx->arena, f->ctx->tenant, f->id, f->row);
 }
 
+/* ---- one at a time ---- */
+
+/* Two that copied the same outputs would each hide the files of the other, whose ids somebody may
+   have been told. */
+struct turn {
+    struct turn *next;
+    const char *session;
+};
+static pthread_mutex_t turns_lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static pthread_cond_t turn_over;
+static struct turn *turns;
+
+static void make_turn_over(void)
+{
+    cond_init(&turn_over);
+}
+
+static bool is_taken(const char *session)
+{
+    const struct turn *t = turns;
+    while (t && strcmp(t->session, session) != 0)
+        t = t->next;
+    return t != NULL;
+}
+
+static err take_turn(struct turn *own)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_turn_over);
+    int64_t until_ms = clock_monotonic_ms(clock_real()) + TURN_WAIT_MS;
+    AUTO_LOCK(&turns_lock);
+    while (is_taken(own->session)) {
+        int64_t left_ms = until_ms - clock_monotonic_ms(clock_real());
+        if (left_ms <= 0)
+            return fail(E_UNAVAILABLE,
+                        "the session's outputs are being copied for another request: try again");
+        cond_wait_ms(&turn_over, &turns_lock, left_ms); /* for the copy that another one makes */
+    }
+    own->next = turns;
+    turns = own;
+    return 0;
+}
+
+static void end_turn(const struct turn *own)
+{
+    AUTO_LOCK(&turns_lock);
+    struct turn **at = &turns;
+    while (*at != own)
+        at = &(*at)->next;
+    *at = own->next;
+    pthread_cond_broadcast(&turn_over);
+}
+
+static err copy_outputs(struct refresh *r)
+{
+    struct turn own = {.session = r->session.id};
+    r->copies = copies_new(r->ctx, &r->session);
+    err e = copies_exist(r->copies) ? take_turn(&own) : 0;
+    if (!e && copies_exist(r->copies)) {
+        e = bring_up_to_date(r);
+        end_turn(&own);
+    }
+    copies_free(r->copies);
+    return e;
+}
+
 err file_outputs_refresh(struct ctx *ctx, struct str session, struct file_outputs_rest *out)
 {
     struct refresh r = {.ctx = ctx};
@@ -274,9 +342,7 @@ err file_outputs_refresh(struct ctx *ctx, struct str session, struct file_output
     if (strcmp(r.session.status, "idle") != 0)
         return fail_as(E_CONFLICT, "session_not_idle",
                        "the session works: its outputs are files once it is idle");
-    r.copies = copies_new(ctx, &r.session);
-    err e = copies_exist(r.copies) ? bring_up_to_date(&r) : 0;
-    copies_free(r.copies);
+    err e = copy_outputs(&r);
     *out = r.rest;
     return e;
 }

@@ -117,4 +117,15 @@ describe("a session's outputs", { skip: serviceMissing }, () => {
         assert.equal(await content(files.find(({ path }) => path === "new.txt")), "new\n");
         assert.equal((await job.service.request("GET", `/v1/files?sessionId=${session.id}`)).status, 404);
     });
+
+    test("have the same ids for all who ask at the same time", async () => {
+        const other = await job.session();
+        await other.run(bash("cd /mnt/session/outputs && for i in $(seq 50); do echo $i > f$i; done"));
+        const asked = await Promise.all(Array.from({ length: 6 }, () => job.service.ok("GET",
+            `/v1/files?sessionId=${other.id}&limit=100&order=asc`)));
+        const ids = asked.map(({ data }) => data.map((file) => file.id));
+        assert.equal(ids[0].length, 50);
+        for (const one of ids) assert.deepEqual(one, ids[0]);
+        await job.service.ok("DELETE", other.path);
+    });
 });
