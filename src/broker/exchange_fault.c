@@ -12,11 +12,12 @@
 /* A failed answer is short: one that does not come on is taken as it is. */
 #define READ_AHEAD_IDLE_MS 5000
 
-/* The answer has said its last word, or what went wrong: a host hangs up then, and that is no
-   abort. How it ended decides whether there is another attempt (R24). */
+/* The answer has said its last word, or what went wrong, or something that Pi cannot read either: a
+   host hangs up then, and that is no abort. How it ended decides whether there is another attempt
+   (R24). */
 static bool is_told(const struct exchange *x)
 {
-    return x->metering && (x->meter.fault_type[0] || x->meter.finished);
+    return x->metering && (x->meter.fault_type[0] || x->meter.finished || x->meter.unreadable > 0);
 }
 
 /* Says what went wrong with the connection, or notes that it was given up. */
@@ -95,7 +96,8 @@ void exchange_judge_answer(struct exchange *x)
         set_fault(x, fault);
         snprintf(x->error_text, sizeof x->error_text, "%s%s%s", fault->says ? fault->says : "",
                  fault->says ? ": " : "", text);
-    } else if (x->meter.api && !x->meter.finished && x->meter.reader.dropped == 0) {
+    } else if (x->meter.api && !x->meter.finished && x->meter.reader.dropped == 0 &&
+               x->meter.unreadable == 0) {
         set_fault(x, fault_find("model_stream_broken"));
         snprintf(x->error_text, sizeof x->error_text, "%s",
                  exchange_is_no_answer(x)

@@ -144,6 +144,19 @@ static void a_host_that_hangs_up_after_the_last_word_aborts_nothing(void **state
     stage_free(s);
 }
 
+static void a_host_that_hangs_up_after_nonsense_aborts_nothing(void **state)
+{
+    (void)state;
+    struct stage *s = stage_new();
+    int fd = host_that_read(s, SSE_HEAD "11\r\ndata: {not json\n\n\r\n", "not json");
+    close(fd);
+    const json_t *end = await_end(s);
+    assert_false(json_get_bool(end, "aborted", true));
+    assert_string_equal(error_code_of(end), "model_stream_broken");
+    assert_non_null(strstr(json_get_c(json_object_get(end, "error"), "message"), "no JSON"));
+    stage_free(s);
+}
+
 static void a_cancel_closes_the_upstream_at_once(void **state)
 {
     (void)state;
@@ -334,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_host_that_hangs_up_closes_the_upstream),
         cmocka_unit_test(a_host_that_hangs_up_after_an_error_aborts_nothing),
         cmocka_unit_test(a_host_that_hangs_up_after_the_last_word_aborts_nothing),
+        cmocka_unit_test(a_host_that_hangs_up_after_nonsense_aborts_nothing),
         cmocka_unit_test(a_cancel_closes_the_upstream_at_once),
         cmocka_unit_test(a_cancel_before_the_first_byte_reaches_the_waiting_host),
         cmocka_unit_test(a_host_that_hangs_up_while_control_thinks_is_let_go),
