@@ -72,7 +72,7 @@ describe("model keys", { skip: serviceMissing }, () => {
         assert.deepEqual(keys, []);
         const [error] = ofType(events, "session.error");
         assert.equal(error.error.code, "credential_missing");
-        assert.match(error.error.message, /pi-managed vault set/);
+        assert.match(error.error.message, /vault set VAULT openai/);
         assert.deepEqual(events.at(-1).stopReason, { type: "error" });
     });
 
