@@ -61,9 +61,9 @@ err db_write(struct db *db, db_fn fn, void *arg)
     return db->engine->write(db, fn, arg);
 }
 
-bool db_is_embedded(const struct db *db)
+bool db_reads_now(struct db *db)
 {
-    return db->engine->embedded;
+    return db->engine->reads_now && db->engine->reads_now(db);
 }
 
 void db_get_stats(struct db *db, struct db_stats *out)

@@ -90,8 +90,9 @@ char *db_text(struct db_rows *r, int column, struct arena *a);
 
 /* The highest migration number that has run; for /readyz and doctor. */
 err db_version(struct db *db, int *out_version);
-/* In this process: a read by key takes microseconds and waits for no network. */
-bool db_is_embedded(const struct db *db);
+/* A read by key takes microseconds: the database is in this process, and a connection is free (or
+   was, a moment ago). */
+bool db_reads_now(struct db *db);
 
 /* Writes a copy of the whole database, of one instant, to the new file `path`; writes go on
    meanwhile. Not fsynced. E_UNAVAILABLE for an engine that has backups of its own (PostgreSQL). */

@@ -9,11 +9,11 @@
 struct db_engine {
     const char *name;
     const char *scheme;                             /* how its URLs begin: "sqlite:" */
-    bool embedded;                                  /* db_is_embedded */
     err (*open)(const char *rest, struct db **out); /* rest: the URL behind the scheme */
     void (*close)(struct db *db);
     err (*read)(struct db *db, db_fn fn, void *arg);
     err (*write)(struct db *db, db_fn fn, void *arg);
+    bool (*reads_now)(struct db *db); /* NULL: never */
     void (*stats)(struct db *db, struct db_stats *out);
     err (*snapshot)(struct db *db, const char *path); /* NULL: not this engine */
     err (*exec)(struct db_conn *c, const char *sql, const struct db_value *args, size_t n,

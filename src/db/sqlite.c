@@ -93,6 +93,13 @@ static void put_reader(struct sqlite_db *db, struct sqlite_conn *c)
     pthread_cond_signal(&db->reader_free);
 }
 
+static bool sqlite_reads_now(struct db *base)
+{
+    struct sqlite_db *db = self(base);
+    AUTO_LOCK(&db->readers_lock);
+    return db->idle_count > 0 || db->open_count < READERS_MAX;
+}
+
 static err run_read(struct sqlite_conn *c, db_fn fn, void *arg)
 {
     TRY(sqlite_exec(&c->base, "BEGIN", DB_NO_ARGS, NULL));
@@ -328,11 +335,11 @@ static void sqlite_close(struct db *base)
 const struct db_engine db_sqlite = {
     .name = "sqlite",
     .scheme = "sqlite:",
-    .embedded = true,
     .open = sqlite_open,
     .close = sqlite_close,
     .read = sqlite_read,
     .write = sqlite_write,
+    .reads_now = sqlite_reads_now,
     .stats = sqlite_stats,
     .snapshot = sqlite_snapshot,
     .exec = sqlite_exec,

@@ -351,7 +351,7 @@ static enum MHD_Result take_body(struct http_exchange *x, struct MHD_Connection 
 static bool runs_on_loop(const struct http_exchange *x)
 {
     enum http_where where = x->ctx.route->where;
-    return where == HTTP_INLINE || (where == HTTP_POINT_READ && db_is_embedded(x->options->db));
+    return where == HTTP_INLINE || (where == HTTP_POINT_READ && db_reads_now(x->options->db));
 }
 
 /* The request is complete. */

@@ -7,8 +7,7 @@
    on the loop, must not block (no database). HTTP_WORKER: on one of the worker threads, plain
    blocking code. HTTP_LONG: likewise, for those that may take seconds and must not keep the others
    waiting. HTTP_POINT_READ: reads one row by its key and nothing else; that takes less than
-   handing it over, so it runs on the loop where the database is in this process (db_is_embedded),
-   else on a worker. */
+   handing it over, so it runs on the loop where that is so (db_reads_now), else on a worker. */
 #ifndef HTTP_HTTP_H
 #define HTTP_HTTP_H
 

@@ -60,15 +60,30 @@ static int64_t count(struct db *db)
 struct gate {
     pthread_mutex_t m;
     pthread_cond_t c;
-    bool entered, open;
+    unsigned entered;
+    bool open;
 };
+
+static void wait_until_entered(struct gate *g, unsigned n)
+{
+    AUTO_LOCK(&g->m);
+    while (g->entered < n)
+        cond_wait_ms(&g->c, &g->m, 1000);
+}
+
+static void open_gate(struct gate *g)
+{
+    AUTO_LOCK(&g->m);
+    g->open = true;
+    pthread_cond_broadcast(&g->c);
+}
 
 static err wait_at_gate(struct db_conn *c, void *arg)
 {
     (void)c;
     struct gate *g = arg;
     AUTO_LOCK(&g->m);
-    g->entered = true;
+    g->entered++;
     pthread_cond_broadcast(&g->c);
     while (!g->open)
         cond_wait_ms(&g->c, &g->m, 1000);
@@ -112,22 +127,14 @@ static void run_together(struct db *db, struct worker workers[GROUP])
     cond_init(&gate.c);
     struct worker first = {.db = db, .gate = &gate};
     first.thread = thread_start("first", work, &first);
-    {
-        AUTO_LOCK(&gate.m);
-        while (!gate.entered)
-            cond_wait_ms(&gate.c, &gate.m, 1000);
-    }
+    wait_until_entered(&gate, 1);
     for (size_t i = 0; i < GROUP; i++) {
         workers[i].db = db;
         workers[i].thread = thread_start("worker", work, &workers[i]);
     }
     while (queued(db) < GROUP)
         sched_yield();
-    {
-        AUTO_LOCK(&gate.m);
-        gate.open = true;
-        pthread_cond_broadcast(&gate.c);
-    }
+    open_gate(&gate);
     pthread_join(first.thread, NULL);
     for (size_t i = 0; i < GROUP; i++)
         pthread_join(workers[i].thread, NULL);
@@ -383,6 +390,34 @@ static void *hammer(void *arg)
     return NULL;
 }
 
+static void *read_at_gate(void *arg)
+{
+    struct worker *w = arg;
+    w->result = db_read(w->db, wait_at_gate, w->gate);
+    return NULL;
+}
+
+static void it_reads_now_while_a_connection_is_free(void **state)
+{
+    struct db *db = ((struct test_db *)*state)->db;
+    struct gate gate = {.m = PTHREAD_MUTEX_INITIALIZER};
+    struct worker readers[READERS_MAX];
+    cond_init(&gate.c);
+    for (unsigned i = 0; i < READERS_MAX; i++) {
+        assert_true(db_reads_now(db));
+        readers[i] = (struct worker){.db = db, .gate = &gate};
+        readers[i].thread = thread_start("reader", read_at_gate, &readers[i]);
+        wait_until_entered(&gate, i + 1);
+    }
+    assert_false(db_reads_now(db));
+    open_gate(&gate);
+    for (size_t i = 0; i < READERS_MAX; i++) {
+        pthread_join(readers[i].thread, NULL);
+        assert_int_equal(readers[i].result, 0);
+    }
+    assert_true(db_reads_now(db));
+}
+
 static void many_threads_read_and_write_at_once(void **state)
 {
     struct test_db *f = *state;
@@ -493,23 +528,6 @@ static void migrations_run_once_and_in_their_ranges(void **state)
     assert_int_equal(count(f->db), 1);
 }
 
-static err add_unknown(struct db_conn *c, void *arg)
-{
-    (void)arg;
-    return db_exec(c, "INSERT INTO schema_migrations VALUES (99, 'from the future', 1)", DB_NO_ARGS,
-                   NULL);
-}
-
-static void a_database_of_a_newer_version_is_refused(void **state)
-{
-    struct test_db *f = *state;
-    assert_int_equal(db_write(f->db, add_unknown, NULL), 0);
-    struct db *second = NULL;
-    assert_int_equal(db_open(f->url, &second), E_UNAVAILABLE);
-    assert_non_null(strstr(err_text(), "newer"));
-    assert_null(second);
-}
-
 static err open_and_close(const char *path, int64_t *out_rows)
 {
     char url[160];
@@ -541,20 +559,6 @@ static void a_snapshot_is_a_database_of_one_instant(void **state)
     assert_int_equal(count(f->db), 2);
 }
 
-static void other_urls_are_refused_with_a_reason(void **state)
-{
-    (void)state;
-    struct db *db = NULL;
-    assert_int_equal(db_open("postgres://u:geheim@h/d", &db), E_UNAVAILABLE);
-    assert_non_null(strstr(err_text(), "PostgreSQL"));
-    assert_null(strstr(err_text(), "geheim"));
-    assert_int_equal(db_open("mysql://u:geheim@h/d", &db), E_INVALID);
-    assert_null(strstr(err_text(), "geheim"));
-    assert_int_equal(db_open("sqlite:", &db), E_INVALID);
-    assert_int_equal(db_open("sqlite:/nowhere/at/all.db", &db), E_UNAVAILABLE);
-    assert_null(db);
-}
-
 #define WITH_DB(f) cmocka_unit_test_setup_teardown(f, test_db_set_up, test_db_tear_down)
 
 int main(void)
@@ -571,12 +575,11 @@ int main(void)
         WITH_DB(the_statement_cache_is_bounded),
         WITH_DB(mistakes_in_sql_are_internal_errors),
         WITH_DB(a_read_cannot_write),
+        WITH_DB(it_reads_now_while_a_connection_is_free),
         WITH_DB(many_threads_read_and_write_at_once),
         WITH_DB(kill_9_leaves_whole_transactions_and_all_that_were_reported),
         WITH_DB(migrations_run_once_and_in_their_ranges),
         WITH_DB(a_snapshot_is_a_database_of_one_instant),
-        WITH_DB(a_database_of_a_newer_version_is_refused),
-        cmocka_unit_test(other_urls_are_refused_with_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
