@@ -213,7 +213,7 @@ struct http_options {
     const struct clock *clock;
     struct db *db; /* idempotency rows; NULL only if no route is idempotent */
     unsigned char cursor_key[32];
-    unsigned workers;    /* 0 = 8; as many for HTTP_LONG */
+    unsigned workers;    /* 0 = 16; as many for HTTP_LONG */
     unsigned queue_max;  /* requests waiting for either; 0 = 1024; beyond it 503 + Retry-After */
     uint64_t upload_max; /* bytes of one upload; 0 = 1 GiB */
     size_t bodies_max;   /* bytes of request bodies held at once; 0 = 256 MiB; beyond it 503 */
