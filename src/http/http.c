@@ -33,7 +33,7 @@
 #define UPLOAD_PIECE_BYTES (256 * KB)
 #define UPLOAD_DEFAULT ((uint64_t)1 << 30)
 #define THROW_AWAY_MAX (16 * MB) /* of a refused body; then the client is cut off */
-#define WORKERS_DEFAULT 16 /* as many writes wait for one fsync */
+#define WORKERS_DEFAULT 16       /* as many writes wait for one fsync */
 #define QUEUE_DEFAULT 1024
 #define BODIES_DEFAULT (256 * MB)
 #define CONNECTIONS_DEFAULT 20000
