@@ -426,9 +426,10 @@ static err provider_target(const struct trial *t, struct broker_session *s)
 
 static json_t *validation_json(const struct trial *t, const struct broker_verdict *v)
 {
-    json_t *j = json_pack("{s:s, s:s, s:s, s:s?}", "type", "credential_validation", "credentialId",
-                          t->credential.id, "status", v->verdict, "reason",
-                          v->reason[0] ? v->reason : NULL);
+    json_t *j = json_pack("{s:s, s:s, s:s, s:n}", "type", "credential_validation", "credentialId",
+                          t->credential.id, "status", v->verdict, "reason");
+    if (v->reason[0])
+        json_set_str(j, "reason", str_of(v->reason));
     json_set_time(j, "validatedAt", clock_wall_ms(t->ctx->clock));
     return j;
 }
@@ -460,4 +461,4 @@ ROUTES(credentials,
         .body_max = 16 * KB},
        {DELETE, "/v1/vaults/:id/credentials/:key", credentials_archive, .scope = SCOPE_WRITE},
        {POST, "/v1/vaults/:id/credentials/:key/validate", credentials_validate,
-        .scope = SCOPE_WRITE, .body_max = 16 * KB}, )
+        .scope = SCOPE_WRITE, .where = HTTP_LONG, .body_max = 16 * KB}, )

@@ -40,33 +40,26 @@ static void remove_file(struct service *service, const char *tenant, const char 
         log_warn("the file %s is removed later: %s", id, err_text());
 }
 
-struct creation {
-    struct file_row row;
-    bool stored; /* not so when an older reply is replayed */
-};
-
 static err create_in(struct ctx *ctx, struct db_conn *c, void *arg)
 {
-    struct creation *x = arg;
-    const struct file_row *row = &x->row;
+    const struct file_row *row = arg;
     TRY(file_finish(c, ctx->tenant, row));
-    x->stored = true;
     return reply_json(ctx, 201, file_json(row));
 }
 
 static err files_create(struct ctx *ctx)
 {
-    struct creation *x = arena_alloc(ctx->arena, sizeof *x);
-    TRY(file_upload_finish(ctx, &x->row));
-    x->row.created_at_ms = clock_wall_ms(ctx->clock);
-    err e = file_record_put(ctx->service->objects, ctx->tenant, &x->row);
-    e = e ? e : ctx_write(ctx, create_in, x);
-    if (x->stored && !e)
+    struct file_row row;
+    TRY(file_upload_finish(ctx, &row));
+    row.created_at_ms = clock_wall_ms(ctx->clock);
+    err e = file_record_put(ctx->service->objects, ctx->tenant, &row);
+    e = e ? e : ctx_write(ctx, create_in, &row);
+    if (!e)
         return 0;
     struct err_slot why;
     err_save(&why);
-    remove_file(ctx->service, ctx->tenant, x->row.id);
-    return e ? err_restore(&why) : 0;
+    remove_file(ctx->service, ctx->tenant, row.id);
+    return err_restore(&why);
 }
 
 /* ---- reading ---- */

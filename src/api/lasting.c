@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define LOOK_MS 1000
-/* Of revocations: a row may be committed a while after the time that stands in it, and a reply may
-   begin a while after its key was looked at. */
-#define LOOK_BACK_MS 60000
+/* Of revocations: a row may be committed a while after the time that stands in it, and a terminal
+   begins as long after its key was looked at as its sandbox takes to start. */
+#define LOOK_BACK_MS (60 * 60 * INT64_C(1000))
 
 struct lastings {
     struct db *db;

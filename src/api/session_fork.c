@@ -29,7 +29,6 @@ struct forking {
     const char *from;
     const char *files_from;
     const char *entry;
-    bool stored; /* not so when an older reply is replayed */
 };
 
 static err store(struct ctx *ctx, struct db_conn *c, void *arg)
@@ -38,7 +37,6 @@ static err store(struct ctx *ctx, struct db_conn *c, void *arg)
     TRY(session_insert(c, &f->row));
     struct session_update u = {.sandbox_state = f->row.sandbox_state};
     TRY(session_apply(c, ctx->tenant, f->row.id, &u, f->row.created_at_ms));
-    f->stored = true;
     AUTO_BUF text = {0};
     session_write(ctx->service, &f->row, &text);
     json_text_raw(&text, "forkedFrom", "{");
@@ -105,7 +103,7 @@ static err make(struct ctx *ctx, struct forking *f, struct fork *log)
 {
     TRY(fork_write(log, f->files_from));
     err e = ctx_write(ctx, store, f);
-    if (!e && f->stored)
+    if (!e)
         session_logged(ctx->service->sessions, ctx->tenant, f->row.id);
     return e;
 }
@@ -118,7 +116,7 @@ static err make_with_files(struct ctx *ctx, struct forking *f, struct fork *log)
     err e = make(ctx, f, log);
     struct err_slot why;
     err_save(&why);
-    if (e || !f->stored)
+    if (e)
         take_back(ctx, f);
     if (has_files(f))
         sandboxes_release(session_manager_sandboxes(m), f->row.id);

@@ -54,11 +54,11 @@ static err list_in(struct db_conn *c, void *arg)
 {
     struct ctx *ctx = arg;
     struct str name = ctx_query(ctx, "name");
+    struct row_start start = row_start_of(ctx);
     struct volume_filter filter = {.name = name.p ? arena_str(ctx->arena, name).p : NULL,
-                                   .has_after = ctx->page.has_after,
                                    .ascending = ctx->page.ascending,
-                                   .after_at_ms = ctx->page.after_at,
-                                   .after_id = ctx->page.after_id,
+                                   .start_at_ms = start.at,
+                                   .start_id = start.id,
                                    .limit = ctx->page.limit + 1};
     struct volume_row *rows;
     size_t n;
@@ -82,7 +82,8 @@ static err get_in(struct db_conn *c, void *arg)
     return reply_json(ctx, 200, volume_json(&row));
 }
 
-/* Measured anew where it may have changed. */
+/* Measured anew where it may have changed, which takes a while where it holds many files; so does
+   removing them. */
 static err volumes_get(struct ctx *ctx)
 {
     struct service *s = ctx->service;
@@ -112,5 +113,5 @@ ROUTES(volumes,
        {POST, "/v1/volumes", volumes_create, .scope = SCOPE_WRITE, .idempotent = true,
         .body_max = 4 * KB},
        {GET, "/v1/volumes", volumes_list, .scope = SCOPE_READ, .list = true, .query = "name"},
-       {GET, "/v1/volumes/:id", volumes_get, .scope = SCOPE_READ},
-       {DELETE, "/v1/volumes/:id", volumes_delete, .scope = SCOPE_WRITE}, )
+       {GET, "/v1/volumes/:id", volumes_get, .scope = SCOPE_READ, .where = HTTP_LONG},
+       {DELETE, "/v1/volumes/:id", volumes_delete, .scope = SCOPE_WRITE, .where = HTTP_LONG}, )

@@ -1,7 +1,7 @@
 /* clang-format off */
 /* Mutexes, conditions with a timeout and a reason, and threads. One mutex per struct, named after
    what it guards. Lock order, outermost first (a thread holding one may only take those below it):
-     0 requests that wait (session/asks.c)
+     0 requests that wait (session/asks.c); what lasts beyond its request (api/lasting.c)
      1 session table (session/manager.c)        5 db writer queue (db/sqlite.c)
      2 one session's mailbox (session/manager.c) 6 hub (session/hub.c)
      3 harness pool (harness/harness.c)          7 one SSE stream (http/sse.c)

@@ -100,14 +100,17 @@ static bool is_good(int status)
     return status >= 200 && status < 300;
 }
 
-/* The provider did not take the key, or did not say. Its own words may repeat the key: not told. */
+/* The provider did not take the key, or did not say: 403 is for a key that it knows and that may
+   not see the list, or for the address that asks. Its own words may repeat the key: not told. */
 static void judge_failure(int status, struct str body, struct finding *v)
 {
     const struct fault *fault = fault_of_answer(status, body);
-    bool rejected = fault == fault_find("model_rejected_key");
+    bool rejected = fault == fault_find("model_rejected_key") && status != 403;
+    const char *says = status == 404   ? "There is no list of models at this address"
+                       : status == 403 ? "The provider does not let this key list its models"
+                                       : fault->says;
     say(v, rejected ? "invalid" : "unknown", "");
-    snprintf(v->reason, sizeof v->reason, "%s (status %d)",
-             status == 404 ? "There is no list of models at this address" : fault->says, status);
+    snprintf(v->reason, sizeof v->reason, "%s (status %d)", says, status);
 }
 
 /* A list that is shown to anyone says nothing of the key: asked for again without one. */

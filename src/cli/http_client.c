@@ -300,8 +300,8 @@ static int64_t pause_ms(const struct answer *last, bool repeatable, unsigned att
 static void wait_visibly(const struct http_client *c, int64_t wait_ms, unsigned attempt)
 {
     if (c->last.rc == CURLE_OK)
-        fprintf(stderr, "· the service is busy (%s): trying again in %.3g s\n",
-                err_code()[0] ? err_code() : "no reason given", (double)wait_ms / 1000);
+        fprintf(stderr, "· the service is busy (%s): trying again in %.3g s\n", err_code(),
+                (double)wait_ms / 1000);
     else if (attempt == 0)
         fprintf(stderr, "· %s: %s; trying again\n", c->base_url, curl_easy_strerror(c->last.rc));
     poll(NULL, 0, (int)wait_ms);

@@ -10,7 +10,7 @@
 #define INDENT "    "
 #define RESULT_LINES 12
 #define WHAT_COLUMNS 160
-#define TICKER_COLUMNS 60
+#define TICKER_COLUMNS 50 /* with what stands before it less than 80: CLEAR_LINE clears one row */
 #define OUTPUT_LINE_MAX ((size_t)64 << 10)
 #define CLEAR_LINE "\r\033[K"
 

@@ -90,8 +90,8 @@ char *db_text(struct db_rows *r, int column, struct arena *a);
 
 /* The highest migration number that has run; for /readyz and doctor. */
 err db_version(struct db *db, int *out_version);
-/* A read by key takes microseconds: the database is in this process, and a connection is free (or
-   was, a moment ago). */
+/* A read by key takes microseconds: the database is in this process, and a connection that is open
+   is free (or was, a moment ago). */
 bool db_reads_now(struct db *db);
 
 /* Writes a copy of the whole database, of one instant, to the new file `path`; writes go on

@@ -97,7 +97,7 @@ static bool sqlite_reads_now(struct db *base)
 {
     struct sqlite_db *db = self(base);
     AUTO_LOCK(&db->readers_lock);
-    return db->idle_count > 0 || db->open_count < READERS_MAX;
+    return db->idle_count > 0;
 }
 
 static err run_read(struct sqlite_conn *c, db_fn fn, void *arg)

@@ -132,22 +132,34 @@ err page_read(struct http_exchange *x)
     return cursor.p ? cursor_read(x, cursor) : 0;
 }
 
+static void begin_page(struct buf *text)
+{
+    buf_add_char(text, '{');
+    json_text_key(text, "data");
+}
+
+/* After the rows. */
+static err finish_page(struct ctx *ctx, struct buf *text, bool more, int64_t last_at,
+                       const char *last_id)
+{
+    json_text_str(text, "nextCursor", more ? cursor_write(ctx->exchange, last_at, last_id) : NULL);
+    json_text_bool(text, "hasMore", more);
+    if (ctx->page.also) {
+        json_text_key(text, ctx->page.also);
+        buf_add_str(text, ctx->page.also_json);
+    }
+    buf_add_char(text, '}');
+    return reply_json_text(ctx, 200, buf_str(text));
+}
+
 err reply_page_text(struct ctx *ctx, struct str rows, bool more, int64_t last_at,
                     const char *last_id)
 {
     AUTO_BUF text = {0};
     buf_reserve(&text, rows.n + HTTP_CURSOR_MAX);
-    buf_add_char(&text, '{');
-    json_text_key(&text, "data");
+    begin_page(&text);
     buf_add_str(&text, rows);
-    json_text_str(&text, "nextCursor", more ? cursor_write(ctx->exchange, last_at, last_id) : NULL);
-    json_text_bool(&text, "hasMore", more);
-    if (ctx->page.also) {
-        json_text_key(&text, ctx->page.also);
-        buf_add_str(&text, ctx->page.also_json);
-    }
-    buf_add_char(&text, '}');
-    return reply_json_text(ctx, 200, buf_str(&text));
+    return finish_page(ctx, &text, more, last_at, last_id);
 }
 
 err reply_page(struct ctx *ctx, json_t *take_rows,
@@ -163,6 +175,7 @@ err reply_page(struct ctx *ctx, json_t *take_rows,
     if (more)
         key_of(json_array_get(rows, limit - 1), &at, id);
     AUTO_BUF text = {0};
+    begin_page(&text);
     json_write(rows, &text);
-    return reply_page_text(ctx, buf_str(&text), more, at, id);
+    return finish_page(ctx, &text, more, at, id);
 }

@@ -140,12 +140,6 @@ static err fill_source(const struct makers *s, const struct parent_sandbox *fork
     return s->o.uid_ranges ? range_read(s->o.data_dir, r->from, &r->from_uid_base) : 0;
 }
 
-static bool is_of_mounts(uint32_t verb)
-{
-    return verb == PARENT_MOUNT_CHECK || verb == PARENT_VOLUME_MEASURE ||
-           verb == PARENT_VOLUME_REMOVE;
-}
-
 /* In the data directory. */
 static err path_in_data(const struct makers *s, const char *name, char out[PATH_MAX])
 {
@@ -177,7 +171,7 @@ static err fill_request(struct makers *s, const struct parent_message *m, struct
     TRY(path_in_data(s, "images", r->images));
     TRY(path_in_data(s, "sandboxes", r->sandboxes));
     TRY(path_in_data(s, "volumes", r->volumes));
-    if (is_of_mounts(m->verb))
+    if (makers_is_of_mounts(m->verb))
         return 0;
     if (snprintf(r->socket, sizeof r->socket, "%s/sandboxes/%s/agent.sock", s->o.short_dir,
                  r->spec.id) >= (int)sizeof r->socket)
@@ -446,7 +440,7 @@ static void log_verb(const struct maker *k, const struct parent_message *reply, 
         [PARENT_SANDBOX_FORK] = "copied",    [PARENT_IMAGE_PREPARE] = "used to make an image",
     };
     uint32_t verb = k->request.verb;
-    if (verb == PARENT_SANDBOX_STATS || is_of_mounts(verb))
+    if (verb == PARENT_SANDBOX_STATS || makers_is_of_mounts(verb))
         return;
     log_bind(NULL, k->request.sandbox.spec.id);
     if (reply->status)

@@ -59,5 +59,7 @@ void makers_forget(struct makers *s);
 err makers_check(uint32_t verb, const struct sandbox_spec *spec);
 /* The same of the whole message. */
 err makers_check_message(const struct parent_message *m);
+/* A verb about a mount or a volume, not about a sandbox. */
+bool makers_is_of_mounts(uint32_t verb);
 
 #endif

@@ -84,10 +84,15 @@ static err check_of_mounts(uint32_t verb, const struct sandbox_spec *spec)
                : fail(E_INVALID, "that is no volume of a tenant");
 }
 
+bool makers_is_of_mounts(uint32_t verb)
+{
+    return verb == PARENT_MOUNT_CHECK || verb == PARENT_VOLUME_MEASURE ||
+           verb == PARENT_VOLUME_REMOVE;
+}
+
 err makers_check_message(const struct parent_message *m)
 {
-    if (m->verb == PARENT_MOUNT_CHECK || m->verb == PARENT_VOLUME_MEASURE ||
-        m->verb == PARENT_VOLUME_REMOVE)
+    if (makers_is_of_mounts(m->verb))
         return check_of_mounts(m->verb, &m->sandbox.spec);
     TRY(makers_check(m->verb, &m->sandbox.spec));
     if (m->verb == PARENT_SANDBOX_FORK)

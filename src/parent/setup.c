@@ -37,7 +37,7 @@ static err wait_for_setup(struct peer *peer, pid_t pid, struct parent_message *o
 err parent_setup(const struct parent_options *options, struct parent_message *out_reply)
 {
     struct child setup = {.name = "setup", .has_data = true, .peer = {.fd = -1}};
-    char short_dir[108];
+    char short_dir[SOCKET_PATH_MAX];
     TRY(data_short_path(options->data, short_dir, sizeof short_dir));
     TRY(child_spawn(&setup, options));
     child_sent(&setup, note_config(&setup.peer, options, short_dir, true));

@@ -16,20 +16,11 @@ static const char *const kept[] = {SANDBOX_WORKDIR, "/root", "/mnt/session"};
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-static bool has_control_characters(struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f)
-            return true;
-    }
-    return false;
-}
-
 static err check_path(struct str path, const char *what)
 {
     if (path.n >= MOUNT_PATH_MAX)
         return fail(E_INVALID, "a %s has at most %d bytes", what, MOUNT_PATH_MAX - 1);
-    if (!path_is_clean(path) || has_control_characters(path) || !str_is_utf8(path))
+    if (!path_is_clean(path) || !str_is_utf8(path) || str_has_control(path))
         return fail(E_INVALID,
                     "a %s is an absolute path without `.`, `..`, empty parts, control characters "
                     "and a slash at its end",

@@ -131,7 +131,7 @@ void *sweep_thread(void *arg)
         bool busy = sandboxes_running(m->sandboxes) > 0;
         if (now >= next_ms) {
             reconcile(m);
-            next_ms = now + RECONCILE_MS;
+            next_ms = clock_monotonic_ms(m->o.clock) + RECONCILE_MS; /* it may have taken long */
         } else {
             if (retry)
                 retry_unfinished(m);

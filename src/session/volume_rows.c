@@ -133,12 +133,11 @@ err volume_row_list(struct db_conn *c, struct arena *a, const char *tenant,
                     const struct volume_filter *f, struct volume_row **out, size_t *out_n)
 {
     struct volume_row *rows = arena_alloc(a, size_mul(f->limit, sizeof *rows));
-    int64_t at = f->has_after ? f->after_at_ms : f->ascending ? -1 : INT64_MAX;
     struct db_rows *r;
     size_t n = 0;
     TRY(db_query(c, f->ascending ? sql_oldest_first : sql_newest_first,
-                 DB_ARGS(DB_C(tenant), DB_C(f->name ? f->name : ""), DB_I(at),
-                         DB_C(f->has_after ? f->after_id : ""), DB_I(f->limit)),
+                 DB_ARGS(DB_C(tenant), DB_C(f->name ? f->name : ""), DB_I(f->start_at_ms),
+                         DB_C(f->start_id), DB_I(f->limit)),
                  &r));
     while (n < f->limit && db_next(r))
         read_row(r, a, &rows[n++]);

@@ -35,9 +35,9 @@ err volume_row_find(struct db_conn *c, struct arena *a, const char *tenant, stru
                     struct volume_row *out);
 struct volume_filter {
     const char *name; /* NULL: all */
-    bool has_after, ascending;
-    int64_t after_at_ms;
-    const char *after_id;
+    bool ascending;
+    int64_t start_at_ms; /* those behind (start_at_ms, start_id) in the order of the list */
+    const char *start_id;
     uint32_t limit;
 };
 err volume_row_list(struct db_conn *c, struct arena *a, const char *tenant,

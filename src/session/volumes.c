@@ -5,8 +5,9 @@
 
 #include <stdio.h>
 
-#define BATCH 100          /* of one sweep */
-#define MEASURING_MS 10000 /* no other is begun after so long */
+#define BATCH 100      /* of one sweep */
+#define SWEEP_MS 10000 /* nothing else is begun after so long: idle sandboxes wait to be stopped   \
+                        */
 
 static err ask_parent(struct parent_link *parent, enum parent_verb verb, const char *tenant,
                       const char *id, uint64_t *out_bytes)
@@ -95,11 +96,11 @@ err volumes_sweep(struct parent_link *parent, struct db *db, const struct clock 
 {
     struct batch going = {.find = volume_rows_deleting};
     struct batch changed = {.find = volume_rows_unmeasured};
+    int64_t until_ms = clock_monotonic_ms(clock) + SWEEP_MS;
     TRY(db_read(db, find_batch, &going));
-    for (size_t i = 0; i < going.n; i++)
+    for (size_t i = 0; i < going.n && clock_monotonic_ms(clock) < until_ms; i++)
         if (volume_remove(parent, db, going.refs[i].tenant, going.refs[i].id))
             log_warn("the volume %s is removed later: %s", going.refs[i].id, err_text());
-    int64_t until_ms = clock_monotonic_ms(clock) + MEASURING_MS;
     TRY(db_read(db, find_batch, &changed));
     for (size_t i = 0; i < changed.n && clock_monotonic_ms(clock) < until_ms; i++)
         if (measure(parent, db, clock, &changed.refs[i]))

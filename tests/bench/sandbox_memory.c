@@ -30,13 +30,13 @@ static long number_in(const char *path, const char *name)
 
 static long available_kb(void)
 {
-    long least = 0;
+    long most = 0;
     for (int i = 0; i < 5; i++) { /* the most that is free: others come and go */
         long now = number_in("/proc/meminfo", "MemAvailable");
-        least = now > least ? now : least;
+        most = now > most ? now : most;
         usleep(LOOK_US);
     }
-    return least;
+    return most;
 }
 
 static long parent_of(long pid)

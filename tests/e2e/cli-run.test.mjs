@@ -217,7 +217,8 @@ describe("run and tail", { skip: serviceMissing }, () => {
     });
 
     test("on a terminal the output of a tool grows, and stands there once", async () => {
-        const command = JSON.stringify({ command: "seq 1 30; until test -e go; do sleep 0.05; done; echo last" });
+        const command = JSON.stringify({ command: "seq -f %.0f-is-followed-by-much-that-no-terminal-of-eighty-columns-shows-in-one-row-of-its-own 1 30; "
+            + "until test -e go; do sleep 0.05; done; echo last" });
         const growing = startCli(["run", `CALL bash ${command} THEN SAY done`], { env: env({ TERM: "xterm" }), terminal: true });
         await growing.says(/… 18 more lines: 30/);
         const [session] = (await job.service.ok("GET", "/v1/sessions?limit=1")).data;
@@ -226,7 +227,10 @@ describe("run and tail", { skip: serviceMissing }, () => {
         await shell.ended;
         assert.equal((await growing.ended).code, 0, growing.stdout);
         const text = growing.stdout.replace(/\x1b\[[0-9;]*[mK]/g, "");
-        assert.equal(text.match(/^ {4}7\r?$/gm).length, 1, text);
+        assert.equal(text.match(/^ {4}7-is-followed/gm).length, 1, text);
+        for (const [row] of text.matchAll(/ *… \d+ more lines: [^\r\n]*/g)) {
+            assert.ok(row.length < 80, row);
+        }
         assert.match(text, / {4}… 19 more lines\r?\n/);
     });
 

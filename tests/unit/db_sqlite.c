@@ -397,19 +397,20 @@ static void *read_at_gate(void *arg)
     return NULL;
 }
 
-static void it_reads_now_while_a_connection_is_free(void **state)
+static void it_reads_now_while_an_open_connection_is_free(void **state)
 {
     struct db *db = ((struct test_db *)*state)->db;
     struct gate gate = {.m = PTHREAD_MUTEX_INITIALIZER};
     struct worker readers[READERS_MAX];
     cond_init(&gate.c);
+    assert_int_equal(count(db), 0);
+    assert_true(db_reads_now(db));
     for (unsigned i = 0; i < READERS_MAX; i++) {
-        assert_true(db_reads_now(db));
         readers[i] = (struct worker){.db = db, .gate = &gate};
         readers[i].thread = thread_start("reader", read_at_gate, &readers[i]);
         wait_until_entered(&gate, i + 1);
+        assert_false(db_reads_now(db));
     }
-    assert_false(db_reads_now(db));
     open_gate(&gate);
     for (size_t i = 0; i < READERS_MAX; i++) {
         pthread_join(readers[i].thread, NULL);
@@ -575,7 +576,7 @@ int main(void)
         WITH_DB(the_statement_cache_is_bounded),
         WITH_DB(mistakes_in_sql_are_internal_errors),
         WITH_DB(a_read_cannot_write),
-        WITH_DB(it_reads_now_while_a_connection_is_free),
+        WITH_DB(it_reads_now_while_an_open_connection_is_free),
         WITH_DB(many_threads_read_and_write_at_once),
         WITH_DB(kill_9_leaves_whole_transactions_and_all_that_were_reported),
         WITH_DB(migrations_run_once_and_in_their_ranges),

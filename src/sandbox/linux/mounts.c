@@ -50,7 +50,7 @@ static err check_writable(const struct sandbox_mount *m, struct str real,
     return 0;
 }
 
-/* Looks at nothing outside of what is allowed. */
+/* Tells nothing of what is outside of what is allowed; what it opens lies within. */
 static err open_bind(const struct sandbox_mount *m, const char *allowed, int *out_fd)
 {
     char real[PATH_MAX], folder[MOUNT_PATH_MAX];

@@ -132,10 +132,13 @@ static err refuse_claimed(const char *sandboxes, const char *volume)
     for (struct dirent *entry; !e && (entry = readdir(d));) {
         char dir[PATH_MAX];
         struct sandbox_spec spec;
-        if (entry->d_name[0] == '.' ||
+        if (entry->d_name[0] == '.' || entry->d_type == DT_REG ||
             snprintf(dir, sizeof dir, "%s/%s", sandboxes, entry->d_name) >= (int)sizeof dir)
             continue;
-        if (state_read_spec(dir, &spec) == 0 && names_volume(&spec, volume))
+        err unread = state_read_spec(dir, &spec);
+        if (unread && unread != E_NOT_FOUND)
+            e = unread; /* it may be the one that has it */
+        else if (!unread && names_volume(&spec, volume))
             e = fail(E_CONFLICT, "the sandbox %s was started with the volume", spec.id);
     }
     closedir(d);
