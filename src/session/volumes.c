@@ -6,8 +6,7 @@
 #include <stdio.h>
 
 #define BATCH 100      /* of one sweep */
-#define SWEEP_MS 10000 /* nothing else is begun after so long: idle sandboxes wait to be stopped   \
-                        */
+#define SWEEP_MS 10000 /* nothing is begun after so long: idle sandboxes wait to be stopped */
 
 static err ask_parent(struct parent_link *parent, enum parent_verb verb, const char *tenant,
                       const char *id, uint64_t *out_bytes)
